@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bardo_pipeline.client.running_server import RunningServer, running_server
-from bardo_pipeline.errors import ServerError
+from bardo_pipeline.errors import BardoError
 
 _CLIENT_OPTIONS = ("home", "owner", "json")
 _TIMEOUT_SECONDS = 60.0
 
 
 class _NotHere(Exception):
-    """The command must do it."""
+    """The words are not for the server: the command reads them."""
 
 
 class _Parser(ArgumentParser):
@@ -89,7 +89,7 @@ def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
         if server is None:
             return False
         document = _asked(server, words[0], given, owner)
-    except (_NotHere, ServerError):
+    except (_NotHere, BardoError):
         return False
     _print(words[0], document, as_json=given.json)
     return True

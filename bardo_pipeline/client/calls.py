@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,7 +28,7 @@ class Call:
     golem: str | None = None
 
 
-class Calls(Generic[T]):
+class Calls(ABC, Generic[T]):
     """Calls to a server. Each returns the JSON answer as a dictionary, with `freshness`.
 
     Every call raises ServerError if the server refuses it, and NoServerError if no server answers.
@@ -40,11 +41,12 @@ class Calls(Generic[T]):
     def __init__(self, golem: str | None = None) -> None:
         self.golem = golem
 
+    @abstractmethod
     def _send(self, call: Call) -> T:
-        raise NotImplementedError
+        """Send a request and return its answer."""
 
     def _golem(self, golem: str | None) -> str:
-        chosen = golem or self.golem
+        chosen = self.golem if golem is None else golem
         if chosen is None:
             raise ConfigError("the call names no golem: give `golem`, here or to the client")
         return chosen
@@ -134,7 +136,7 @@ class Calls(Generic[T]):
 
     def tool(self, name: str, *, golem: str | None = None, **arguments: Any) -> T:
         """Call a memory tool by name."""
-        return self._send(_posted(f"/v1/tools/{_escaped(name)}", arguments, golem or self.golem))
+        return self._send(_posted(f"/v1/tools/{_escaped(name)}", arguments, self.golem if golem is None else golem))
 
     def record(self, *records: Mapping[str, Any] | bytes | str | Any) -> T:
         """Append decision records; `acknowledged` lists those that are durable.

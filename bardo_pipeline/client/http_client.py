@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import httpx
 
-from bardo_pipeline.client.calls import Call, Calls, Document
+from bardo_pipeline.client.calls import Call, Calls, Document, T
 from bardo_pipeline.client.running_server import running_server
 from bardo_pipeline.errors import ConfigError, NoServerError, ServerError
+
+H = TypeVar("H")
 
 
 class Address(NamedTuple):
@@ -24,18 +26,23 @@ class Address(NamedTuple):
 def address_of(
     url: str | None, token: str | None, home: Path | str | None, environ: Mapping[str, str] | None = None
 ) -> Address:
-    """Return the address of a server: as given, else of BARDO_URL and BARDO_TOKEN, else of the home's running server.
+    """Return the address of a server: as given, else of the given home's running server, else of BARDO_URL.
+
+    Without all three it is that of the running server of BARDO_HOME or ./.bardo. A token that is not given is that of
+    BARDO_TOKEN, else that of the running server.
 
     Raises ConfigError for an address without a token, NoServerError if no server of the home runs.
 
     Parameters
     ----------
-    home : folder of the home, by default BARDO_HOME or ./.bardo
+    home : folder of the home
     environ : environment variables, by default those of the process
     """
     environ = os.environ if environ is None else environ
-    url, token = url or environ.get("BARDO_URL"), token or environ.get("BARDO_TOKEN")
-    if url is not None:
+    token = token or environ.get("BARDO_TOKEN")
+    if url is None and home is None:
+        url = environ.get("BARDO_URL")
+    if url:
         if token is None:
             raise ConfigError(f"the server {url} asks for a token: give `token` or BARDO_TOKEN")
         return Address(url.rstrip("/"), token)
@@ -46,14 +53,13 @@ def address_of(
     return Address(found.url, token or found.token)
 
 
-def _headers(token: str, owner: str | None) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"} | ({} if owner is None else {"bardo-owner": owner})
+def _headers(**values: str | None) -> dict[str, bytes]:
+    """Return headers without the absent ones. A name may have any character, so it is UTF-8."""
+    return {name.replace("_", "-"): value.encode() for name, value in values.items() if value is not None}
 
 
 def _request(call: Call) -> dict[str, Any]:
-    headers = {} if call.golem is None else {"bardo-golem": call.golem}
-    if call.content is not None:
-        headers["content-type"] = call.content_type
+    headers = _headers(bardo_golem=call.golem, content_type=None if call.content is None else call.content_type)
     return {"method": call.method, "url": call.path, "params": dict(call.parameters), "content": call.content,
             "headers": headers}  # fmt: skip
 
@@ -70,17 +76,10 @@ def _document(response: httpx.Response) -> Document:
     raise ServerError(response.status_code, str(facts.get("error", "HTTPError")), message, facts.get("cure"))
 
 
-class Client(Calls[Document]):
-    """A client of a server, for one thread or many. Use it in a `with` block, or close it.
+class _HttpCalls(Calls[T], Generic[T, H]):
+    """Calls over connections of httpx."""
 
-    Parameters
-    ----------
-    url, token : address and token; by default BARDO_URL and BARDO_TOKEN, else the running server of the home
-    home : folder of the home whose running server is used
-    golem : golem whose memory is used; BARDO_GOLEM by default
-    owner : owner to whom a token of the whole home is limited
-    timeout_seconds : time for an answer
-    """
+    _connect: Callable[..., H]
 
     def __init__(
         self,
@@ -94,16 +93,33 @@ class Client(Calls[Document]):
     ) -> None:
         super().__init__(golem or os.environ.get("BARDO_GOLEM"))
         self.address = address_of(url, token, home)
-        self._http = httpx.Client(
-            base_url=self.address.url, headers=_headers(self.address.token, owner), timeout=timeout_seconds,
-            trust_env=False,
-        )  # fmt: skip
+        headers = _headers(authorization=f"Bearer {self.address.token}", bardo_owner=owner)
+        self._http = self._connect(base_url=self.address.url, headers=headers, timeout=timeout_seconds, trust_env=False)
+
+    def _no_answer(self, error: httpx.TransportError) -> NoServerError:
+        return NoServerError(f"{self.address.url} does not answer ({error!r})")
+
+
+class Client(_HttpCalls[Document, httpx.Client]):
+    """A client of a server, for one thread or many. Use it in a `with` block, or close it.
+
+    Parameters
+    ----------
+    url, token : address and token; by default the running server of `home`, else BARDO_URL and BARDO_TOKEN, else the
+        running server of BARDO_HOME or ./.bardo
+    home : folder of the home whose running server is used
+    golem : golem whose memory is used; BARDO_GOLEM by default
+    owner : owner to whom a token of the whole home is limited
+    timeout_seconds : time for an answer
+    """
+
+    _connect = httpx.Client
 
     def _send(self, call: Call) -> Document:
         try:
             return _document(self._http.request(**_request(call)))
         except httpx.TransportError as error:
-            raise NoServerError(f"{self.address.url} does not answer ({error!r})") from error
+            raise self._no_answer(error) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -118,34 +134,16 @@ class Client(Calls[Document]):
         self.close()
 
 
-class AsyncClient(Calls[Awaitable[Document]]):
+class AsyncClient(_HttpCalls[Awaitable[Document], httpx.AsyncClient]):
     """A client of a server for the coroutines of an event loop; each call is awaited. See Client."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        token: str | None = None,
-        *,
-        home: Path | str | None = None,
-        golem: str | None = None,
-        owner: str | None = None,
-        timeout_seconds: float = 30.0,
-    ) -> None:
-        super().__init__(golem or os.environ.get("BARDO_GOLEM"))
-        self.address = address_of(url, token, home)
-        self._http = httpx.AsyncClient(
-            base_url=self.address.url, headers=_headers(self.address.token, owner), timeout=timeout_seconds,
-            trust_env=False,
-        )  # fmt: skip
+    _connect = httpx.AsyncClient
 
-    def _send(self, call: Call) -> Awaitable[Document]:
-        return self._awaited(call)
-
-    async def _awaited(self, call: Call) -> Document:
+    async def _send(self, call: Call) -> Document:
         try:
             return _document(await self._http.request(**_request(call)))
         except httpx.TransportError as error:
-            raise NoServerError(f"{self.address.url} does not answer ({error!r})") from error
+            raise self._no_answer(error) from error
 
     async def close(self) -> None:
         """Close the connections."""

@@ -94,6 +94,8 @@ def choices_of(state: GrimoireState, rows: Int64Array, confidence: Int64Array, p
     """Return the choices that one golem's rules in force make. confidence: of each row, in ppm."""
     if not len(rows):
         return NO_CHOICES
+    order = np.argsort(state.structures.stable()[state["structure"][rows]])
+    rows, confidence = rows[order], confidence[order]  # the order of registration does not decide
     acts: dict[str, list[int]] = {}
     for place, code in enumerate(state["structure"][rows].tolist()):
         acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)

@@ -5,7 +5,7 @@ Source: MEM (every 50 ticks, in order: validate, prune, compress, cross-referenc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from bardo_pipeline.curator.passes.promote import promote, prune
 from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, Playbooks, playbook_table
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, CycleBatch, DecisionLog
-from bardo_pipeline.curator.state.evidence import gather_evidence
+from bardo_pipeline.curator.state.evidence import Evidence, gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, coded
 from bardo_pipeline.curator.state.proposal_agenda import Agenda
 from bardo_pipeline.curator.state.received_entries import Delivery
@@ -115,21 +115,13 @@ def curate(
     cause_tick = np.concatenate([evidence.cause_tick, agenda.causes])
     cause_tick = np.concatenate([cause_tick, state.moments.register_causes(len(cause_tick))])
     keyed_deliveries = [(key_of(d.arrival), d) for d in sorted(deliveries, key=lambda d: d.arrival[:3])]
-    group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     log, versions = DecisionLog(cause_tick), []
     counts = np.zeros((3, len(closed.key)), np.int64)
-    for number in range(int(closed.wave.max(initial=-1)) + 1):
-        cycles, groups = np.flatnonzero(closed.wave == number), np.flatnonzero(group_wave == number)
+    for cycles, wave in _waves(state, closed, evidence, log):
         keys = closed.key[cycles]
-        wave = CycleBatch(
-            closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles],
-            rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
-            total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],
-            causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
-            reading=evidence.reading, day=evidence.day,
-            orders=tuple(order for key, order in keyed_orders if key in keys), motions=agenda.within(keys).motions,
-            deliveries=tuple(delivery for key, delivery in keyed_deliveries if key in keys),
-        )  # fmt: skip
+        wave.orders = tuple(order for key, order in keyed_orders if key in keys)
+        wave.motions = agenda.within(keys).motions
+        wave.deliveries = tuple(delivery for key, delivery in keyed_deliveries if key in keys)
         for curator_pass in PASSES:
             curator_pass(state, wave, policy)
         versions += playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, policy)
@@ -171,6 +163,25 @@ def _closed_cycles(
         key, count, tick_last, closed_us = (np.r_[pair][sort] for pair in added)
     owner = key >> 32
     return _Closed(key, owner, key & 0xFFFFFFFF, rank_within(owner), tick_last, closed_us, count)
+
+
+def _waves(
+    state: GrimoireState, closed: _Closed, evidence: Evidence, log: DecisionLog
+) -> Iterator[tuple[Int64Array, CycleBatch]]:
+    """Yield (positions in `closed`, batch) of the first cycles of all golems, then of the second ones, and so on.
+
+    The rows of a batch are found when it is due, because the passes add rows to the state.
+    """
+    group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
+    for number in range(int(closed.wave.max(initial=-1)) + 1):
+        cycles, groups = np.flatnonzero(closed.wave == number), np.flatnonzero(group_wave == number)
+        yield cycles, CycleBatch(
+            closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles],
+            rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
+            total=evidence.total[groups], squares=evidence.squares[groups], mood=evidence.mood[groups],
+            causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
+            reading=evidence.reading, day=evidence.day,
+        )  # fmt: skip
 
 
 def _cycle_table(state: GrimoireState, closed: _Closed, counts: Int64Array) -> pa.Table:

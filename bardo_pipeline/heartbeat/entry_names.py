@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bardo_pipeline.arrays import Int64Array
@@ -14,10 +16,10 @@ class EntryNames:
         self.ids: list[str] = []
         self._codes: dict[str, int] = {}
 
-    def codes(self, ids: list[str]) -> Int64Array:
-        """Return codes of these ids; new ids get the next codes."""
+    def codes(self, ids: Sequence[str | None]) -> Int64Array:
+        """Return codes of these ids, -1 for None; new ids get the next codes."""
         for entry in ids:
-            if entry not in self._codes:
+            if entry is not None and entry not in self._codes:
                 self._codes[entry] = len(self.ids)
                 self.ids.append(entry)
-        return np.array([self._codes[e] for e in ids], dtype=np.int64)
+        return np.array([-1 if entry is None else self._codes[entry] for entry in ids], dtype=np.int64)

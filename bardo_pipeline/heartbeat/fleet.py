@@ -307,8 +307,7 @@ class Fleet:
         """Let golem i act by a playbook. names: the run's entry ids, which get those of the deciding rules."""
         self.playbook_version[i], self.rebalance_threshold[:, i] = version, thresholds
         self.range_width[:, i], self.presence[:, i] = choices.width, choices.presence
-        for column, rules in ((self.range_rule, choices.width_rule), (self.presence_rule, choices.presence_rule)):
-            column[:, i] = [-1 if rule is None else names.codes([rule])[0] for rule in rules]
+        self.range_rule[:, i], self.presence_rule[:, i] = map(names.codes, (choices.width_rule, choices.presence_rule))
 
     def grant(self, i: int, loan: LoanGranted) -> None:
         """Allow golem i to borrow on these terms."""

@@ -91,9 +91,9 @@ class Recall:
 
 def nothing_known(size: int, names: EntryNames, foresight: Foresight | None = None) -> Recall:
     """Return the recall of golems without entries. foresight: none by default."""
-    none, nobody = np.zeros(1, np.int64), np.zeros(size, np.int64)  # place -1 stands for no entry and must exist
+    none, zeros = np.zeros(1, np.int64), np.zeros(size, np.int64)  # place -1 stands for no entry and must exist
     return Recall(
-        names, start=nobody, count=nobody, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1),
+        names, start=zeros, count=zeros, code=none, kind=none, sign=none, confidence=none, importance=np.zeros(1),
         half_life_us=np.ones(1), last_us=none, pad=np.zeros((3, 1)), believed=np.zeros(1, bool), regime=none,
         anomaly=none, gas=none, recentring=np.zeros(1, bool), shelf=none, coverage={}, block=np.full((CELLS, size), -1),
         foresight=nothing_foreseen(size) if foresight is None else foresight,

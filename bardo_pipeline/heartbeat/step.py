@@ -83,42 +83,22 @@ def step(
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
     probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
-    verdicts = judge(fleet, tape, t, policy)
-    choice_verdicts = judge_choices(fleet, tape, t, sight, policy)
+    _put_senses(out, at, sight, seen, probes, judge(fleet, tape, t, policy))
+    _put_trials(out, at, judge_choices(fleet, tape, t, sight, policy))
     interventions = interventions or Interventions.none(fleet.size)
     waking, judgement = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
-    pad_before = fleet.pad
+    _put_waking(out, at, waking, judgement)
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
-    borrow(fleet, tape, t, waking.tier, loans, policy)
-    settling = None if loans is None else loans.action == LIQUIDATED
-    memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
-    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
-    guard_health(fleet, tape, t, waking.tier, loans, policy)
-    if choice is not None:
-        acted = (choice.action != HOLD) & (choice.status == EXECUTED)
-        acted |= False if loans is None else loans.executed[choice.golem]
-        gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-    inference, gas, consumed, acted = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
-    fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
-    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
-    fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
-    life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
-    fleet.composite = life.composite
-    cause = np.where(fleet.alive, cause_of_death(life), -1)
-    costs = (inference + gas, inference, gas, acted, waking.error)
-    observe.settle(fleet, np.array(costs), policy)
-
-    _put_senses(out, at, sight, seen, probes, verdicts)
-    _put_trials(out, at, choice_verdicts)
-    out.put(at, **vars(waking))
-    if judgement is not None:
-        out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
+    memory, choice = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
     _put_memory(out, at, memory, fleet.size)
     _put_choice(out, at, choice, loans, fleet.size)
-    out.put(at, inference=inference, gas=gas, consumed=consumed)
-    _put_life(out, at, fleet, pad_before, life)
+    bill = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
+    out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
+    life = _reflect(fleet, tape, t, sight, seen, waking, bill, policy)
+    cause = np.where(fleet.alive, cause_of_death(life), -1)
+    _put_life(out, at, fleet, life)
     if oracle:
         observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
@@ -178,6 +158,40 @@ def _wake(
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
     settling = np.where(settled, fleet.presence_rule[regime] + 1, 0)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement
+
+
+def _deliberate(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, waking: Waking, loans: LoanActs | None, recall: Recall,
+    policy: Policy,
+) -> tuple[Recollection | None, Choice | None]:  # fmt: skip
+    """Let woken golems retrieve, decide and act, on their loans too; count their thoughts for attention.
+
+    Return what they retrieved and chose; None if the gate passed no golem.
+    """
+    borrow(fleet, tape, t, waking.tier, loans, policy)
+    settling = None if loans is None else loans.action == LIQUIDATED
+    memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
+    guard_health(fleet, tape, t, waking.tier, loans, policy)
+    if choice is not None:
+        acted = (choice.action != HOLD) & (choice.status == EXECUTED)
+        acted |= False if loans is None else loans.executed[choice.golem]
+        gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
+    return memory, choice
+
+
+def _reflect(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, waking: Waking, bill: Int64Array, policy: Policy
+) -> Vitality:
+    """Update mood, net asset value, health, vitality and homeostatic means after acting; return the vitality."""
+    fleet.pad = appraise(fleet.pad, sight.change, waking.error, waking.threshold, seen.held_share, policy)
+    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
+    fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
+    life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
+    fleet.composite = life.composite
+    inference, gas, _, acted = bill
+    observe.settle(fleet, np.array((inference + gas, inference, gas, acted, waking.error)), policy)
+    return life
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
@@ -255,9 +269,16 @@ def _put_trials(out: Buffers, at: int, verdicts: ChoiceVerdicts | None) -> None:
         out.put(at, **columns, window_effect_ppm=verdicts.effect_ppm.reshape(horizons * judged, golems))
 
 
-def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: Float64Array, life: Vitality) -> None:
-    """Write vitality and mood."""
-    out.put(at, pad_before=pad_before, pad_after=fleet.pad, **vars(life))
+def _put_waking(out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None) -> None:
+    """Write surprise, threshold and tier, and attention's figures."""
+    out.put(at, **vars(waking))
+    if judgement is not None:
+        out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
+
+
+def _put_life(out: Buffers, at: int, fleet: Fleet, life: Vitality) -> None:
+    """Write vitality and the mood after the tick."""
+    out.put(at, pad_after=fleet.pad, **vars(life))
     out.put(at, **_fields(fleet, "alive", "tick", "cycle_seen", "playbook_version", "credits"))
 
 

@@ -16,7 +16,7 @@ from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, failures_amon
 from bardo_pipeline.katabasis.scar_rules import FAILURE_COLUMNS, FAILURE_SCHEMA, failures_of
 from bardo_pipeline.policy import Policy
 
-_NOBODY = ENDED_SCHEMA.empty_table()
+_NO_DEATHS = ENDED_SCHEMA.empty_table()
 
 
 @dataclass
@@ -44,7 +44,7 @@ class LivedFailures:
         self._unchecked = relevant.filter(pc.greater(pc.list_value_length(contiguous(relevant["actions"])), 0))
         spans = records.group_by("golem_id", use_threads=False).aggregate([("tick", "min"), ("tick", "max")])
         if self._unchecked.num_rows:
-            failed = failures_among(outcomes_of(relevant, _NOBODY, self.policy))
+            failed = failures_among(outcomes_of(relevant, _NO_DEATHS, self.policy))
             since = _of_golem(failed, spans, "tick_min", 2**53)
             self._describe(failed.filter(pc.greater_equal(failed["confirmed_tick"], since)), relevant, rules_of)
             judged_until = pc.subtract(
@@ -55,6 +55,12 @@ class LivedFailures:
     def inherit(self, failures: pa.Table) -> None:
         """Add the failures of ancestors (FAILURE_SCHEMA), whose owner_id is the heir."""
         self.rows = pa.concat_tables([self.rows, failures]).combine_chunks()
+
+    def absorb(self, other: LivedFailures) -> None:
+        """Add the failures of golems that have none here, and their records that a later check may judge."""
+        self.inherit(other.rows)
+        unchecked = [rows for rows in (self._unchecked, other._unchecked) if rows is not None]
+        self._unchecked = pa.concat_tables(unchecked) if unchecked else None
 
     def held_by(self, golem_id: str) -> pa.Table:
         """Return the failures that a golem holds (FAILURE_SCHEMA): its own and its ancestors'."""

@@ -28,8 +28,11 @@ AGREED, OPPOSED = "reinforced", "contradicted"
 VOTE_OPERATIONS = (AGREED, OPPOSED)
 """Operations of decisions that compare a confidence with later outcomes."""
 
-SUBJECTS = {"baseline": "level", "causal": "causal_link", "dream": "dream"}
+SUBJECTS = {"baseline": "level", "causal": "causal_link", "dream": "dream", "choice": "choice"}
 """Subject of an entry by its source; the subject of a pattern is its kind."""
+
+FACTS = SUBJECTS["baseline"], SUBJECTS["causal"]
+"""Subjects whose new entries have the confidence of a fact (canon 1)."""
 
 JUDGED_VOTE_SCHEMA = pa.schema(
     [
@@ -72,10 +75,14 @@ def foretold_maps(
 
 
 class Foretelling:
-    """Votes as columns in a fixed order, from which maps at several moments are made."""
+    """Votes as columns in a fixed order, from which maps at several moments are made.
+
+    Confirmations of a strategy fragment follow from its parts, and outcomes never contradict it, so they do not count.
+    """
 
     def __init__(self, votes: pa.Table, policy: ForetellingPolicy, curator: CuratorPolicy) -> None:
         self._policy, self._curator = policy, curator
+        votes = votes.filter(pc.not_equal(votes["source"], "strategy"))
         subject, structure = subjects_of(votes).dictionary_encode(), contiguous(votes["structure"]).dictionary_encode()
         self._subjects = subject.dictionary.to_pylist()
         agreed = pc.equal(votes["operation"], AGREED).to_numpy().astype(np.int64)
@@ -109,7 +116,7 @@ class Foretelling:
 
     def _map(self, subject: str, band: Int64Array, weight: Float64Array, agreed: Int64Array) -> ForetoldMap:
         rules, curator = self._policy, self._curator
-        prior = curator.confidence_fact if subject in SUBJECTS.values() else curator.confidence_insight
+        prior = curator.confidence_fact if subject in FACTS else curator.confidence_insight
         share = rules.prior_witnesses / rules.bands
         heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + share
         held: Float64Array = np.bincount(band, weight * agreed, rules.bands).astype(np.float64) + share * prior

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 REASON_COLUMNS = (
     "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
     "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
-    "retrieval",
-    "actions",
+    "retrieval", "actions",
 )  # fmt: skip
 """Record columns that the checks read."""
 

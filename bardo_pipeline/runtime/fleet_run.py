@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, de
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
-from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge
+from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge, lived_failures
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
 from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
@@ -207,15 +207,25 @@ class FleetRun(Cohort):
         self._applied_causes |= {c.event_id for c in new_causes}
         self.mind.left_out = self.context.left_out().only({*self.mind.left_out.causes, *new_causes})
         golems = sorted({c.golem_id for c in new_causes})
-        upto, left_out = {g: self.mind.done[g] for g in golems}, self.mind.left_out
-        again = state_from_birth(self.context, upto, left_out)
+        upto = {g: self.mind.done[g] for g in golems}
+        again = state_from_birth(self.context, upto, self.mind.left_out)
         self.mind.replace_golems(again)
-        self.forget(set(golems))
-        self.credits.note(again.pending_curation().decisions)
-        self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
+        self._remember_again(upto, again.pending_curation().decisions)
         self.load_playbooks()
         reorged = {c.golem_id for c in new_causes if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
+
+    def _remember_again(self, upto: dict[str, int], decisions: pa.Table) -> None:
+        """Derive credits, failures and priors of golems again from the records that are not retracted.
+
+        upto: golem to its last closed cycle. decisions: those of all these cycles.
+        """
+        left_out = self.mind.left_out
+        self.forget(set(upto))
+        self.credits.note(decisions)
+        self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
+        self.failures.absorb(lived_failures(self.context, upto, left_out, decisions))
+        self._inherit_priors({g: b for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True) if g in upto})
 
     def _chunk(self, start: int, stop: int, reorged: BoolArray | None) -> dict[str, int]:
         """Step from start to stop, append the records, curate closed cycles; return causes of death by golem.

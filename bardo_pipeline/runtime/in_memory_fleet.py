@@ -165,9 +165,10 @@ class Cohort:
 
     def _rules_of(self, golem_ids: list[str]) -> pa.Table:
         """Return the rules of golems as of their last curated cycle, in the columns of decisions (RULE_COLUMNS)."""
-        state, span = self.mind.state, (self._policy.curator, self._policy.decay)
+        state = self.mind.state
         codes = [state.golem_code(golem_id) for golem_id in golem_ids]
-        rules = to_table(state, *span, np.flatnonzero(np.isin(state["golem"], codes)))
+        held = np.flatnonzero(np.isin(state["golem"], codes))
+        rules = to_table(state, self._policy.curator, self._policy.decay, held)
         cycle = pa.array([self.mind.done[golem_id] for golem_id in rules["golem_id"].to_pylist()], pa.int64())
         zero = pa.array(np.zeros(rules.num_rows, np.int64))
         columns = {"cycle": cycle, "revision": zero, "seq": zero}
@@ -182,9 +183,8 @@ class Cohort:
 
     def load_playbooks(self) -> None:
         """Load the playbooks of the last closed cycle into the fleet."""
-        fleet = self.fleet
+        fleet, books = self.fleet, self.mind.playbooks
         for i, golem_id in enumerate(fleet.golem_ids):
-            books = self.mind.playbooks
             fleet.follow(i, *books.of(golem_id, self._policy), books.choices_of(golem_id), self.names)
             fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -124,10 +124,10 @@ class Application:
             Route("/metrics", self._counted("/metrics", self.metrics)),
             Route("/v1/status", self._counted("/v1/status", self.status)),
             Route("/v1/golems", self._counted("/v1/golems", self.golems), methods=["GET", "POST"]),
-            Route("/v1/golems/{golem_id}", self._counted("/v1/golems/ID", self.golem)),
-            Route("/v1/golems/{golem_id}/entries", self._counted("/v1/golems/ID/entries", self.entries)),
-            Route("/v1/golems/{golem_id}/records", self._counted("/v1/golems/ID/records", self.records_of)),
-            Route("/v1/golems/{golem_id}/warnings", self._counted("/v1/golems/ID/warnings", self.warnings)),
+            Route("/v1/golems/{golem_id:path}/entries", self._counted("/v1/golems/ID/entries", self.entries)),
+            Route("/v1/golems/{golem_id:path}/records", self._counted("/v1/golems/ID/records", self.records_of)),
+            Route("/v1/golems/{golem_id:path}/warnings", self._counted("/v1/golems/ID/warnings", self.warnings)),
+            Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
             Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
             Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
@@ -169,7 +169,9 @@ class Application:
             started = time.perf_counter()
             try:
                 response = await endpoint(request)
-            except BardoError as error:
+            except Exception as error:
+                if not isinstance(error, BardoError):
+                    logger.exception("%s %s failed", request.method, request.url.path)
                 response = refusal(error)
             self.requests.add(name, response.status_code, time.perf_counter() - started)
             return response
@@ -188,7 +190,7 @@ class Application:
 
     async def metrics(self, request: Request) -> Response:
         """Return the figures of `bardo status` and the counts of requests for Prometheus."""
-        _no_parameters(request)
+        await _given(request, NoParameters)
         now = self._clock()
 
         def work(context: DerivationContext) -> bytes:
@@ -199,58 +201,72 @@ class Application:
 
     async def status(self, request: Request) -> Response:
         """Return the health of the view."""
-        _no_parameters(request)
-        return await self._reply(request, lambda context: reading.status_reply(context, self._clock()))
+        await _given(request, NoParameters)
+        return await self._reply(request, None, lambda context: reading.status_reply(context, self._clock()))
 
     async def golems(self, request: Request) -> Response:
         """List the golems of the view, or record a birth."""
         if request.method == "POST":
             return await self._birth(request)
-        _no_parameters(request)
-        return await self._reply(request, reading.golems_reply)
+        await _given(request, NoParameters)
+        return await self._reply(request, None, lambda context: reading.golems_reply(self._warm, context))
 
     async def golem(self, request: Request) -> Response:
         """Describe a golem."""
-        _no_parameters(request)
-        return await self._reply(request, lambda context: reading.golem_reply(context, _golem(request)))
+        await _given(request, NoParameters)
+        golem = _golem(request)
+        return await self._reply(request, golem, lambda context: reading.golem_reply(context, golem))
 
     async def entries(self, request: Request) -> Response:
         """List entries of a golem."""
-        given = await _given(request, EntriesParameters)
-        return await self._reply(request, lambda context: reading.entries_reply(context, _golem(request), given))
+        given, golem = await _given(request, EntriesParameters), _golem(request)
+        return await self._reply(
+            request, golem, lambda context: reading.entries_reply(self._warm, context, golem, given)
+        )
 
     async def records_of(self, request: Request) -> Response:
         """List records of a golem."""
-        given = await _given(request, RecordsParameters)
-        return await self._reply(request, lambda context: reading.records_reply(context, _golem(request), given))
+        given, golem = await _given(request, RecordsParameters), _golem(request)
+        return await self._reply(request, golem, lambda context: reading.records_reply(context, golem, given))
 
     async def warnings(self, request: Request) -> Response:
         """List warnings of a golem about an action."""
-        given, now = await _given(request, WarningsParameters), self._clock()
-        return await self._reply(request, lambda context: reading.warnings_reply(context, _golem(request), given, now))
+        given, golem, now = await _given(request, WarningsParameters), _golem(request), self._clock()
+        return await self._reply(
+            request, golem, lambda context: reading.warnings_reply(self._warm, context, golem, given, now)
+        )
 
     async def ask(self, request: Request) -> Response:
         """Answer a question to a golem."""
         given, now = await _given(request, AskParameters), self._clock()
-        return await self._reply(request, lambda context: reading.ask_reply(self._warm, context, given, now))
+        return await self._reply(
+            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now)
+        )
 
     async def search(self, request: Request) -> Response:
         """Search entries and episodes."""
         given, now = await _given(request, SearchParameters), self._clock()
-        return await self._reply(request, lambda context: reading.search_reply(self._warm, context, given, now))
+        return await self._reply(
+            request, given.golem, lambda context: reading.search_reply(self._warm, context, given, now)
+        )
 
     async def lineage(self, request: Request) -> Response:
         """Trace an entry to its evidence."""
         given = await _given(request, LineageParameters)
-        return await self._reply(request, lambda context: reading.lineage_reply(context, given))
+        return await self._reply(request, None, lambda context: reading.lineage_reply(context, given))
 
-    async def _reply(self, request: Request, work: Callable[[DerivationContext], Reply]) -> Response:
-        """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts only that."""
+    async def _reply(self, request: Request, golem: str | None, work: Callable[[DerivationContext], Reply]) -> Response:
+        """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts that.
+
+        Parameters
+        ----------
+        golem : golem whose state is stated as freshness; None for all of the view
+        """
         as_arrow = ARROW in request.headers.get("accept", "")
 
         def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
+            fresh = asdict(self._warm.freshness(context, golem))  # first: the work reads this state or a newer one
             reply = work(context)
-            fresh = asdict(self._warm.freshness(context, reply.golem, reply.stamp))
             if as_arrow and reply.table is not None:
                 return _arrow_stream(reply.table, fresh), {}
             return None, {**reply.document(), "freshness": fresh}
@@ -271,7 +287,6 @@ class Application:
         if given.golem == EVERY_GOLEM:
             raise ConfigError(NO_GOLEM)
         founding = Founding((owner,), round(given.budget_dollars * 1e6), lifespan_ticks=given.lifespan_ticks)
-        at = now if given.at is None else given.at if given.at.tzinfo else given.at.replace(tzinfo=UTC)
 
         def work(context: DerivationContext) -> dict[str, Any]:
             born = births_of(context, [given.golem])
@@ -279,7 +294,7 @@ class Application:
                 raise ConfigError(f"golem {given.golem}: the id belongs to a golem of another owner: choose another")
             golem_id, is_new = record_founder(
                 context, given.golem, owner_id=owner, lineage_id=given.lineage or given.golem, founding=founding,
-                market=given.market, at=at, now=now,
+                market=given.market, at=given.at or now, now=now,
             )  # fmt: skip
             return {"golem_id": golem_id, "owner_id": owner, "is_new": is_new,
                     "freshness": asdict(self._warm.freshness(context, golem_id))}  # fmt: skip
@@ -288,7 +303,7 @@ class Application:
         return json_response(document, 201 if document["is_new"] else 200)
 
     async def records(self, request: Request) -> Response:
-        """Append records; answer when they are durable."""
+        """Append records; answer when they are durable, or with the first refusal and what is durable before it."""
         kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
         if kind not in ("application/json", LINES):
             raise ServerError(415, "ContentTypeError", f"a record has no type {kind[:60]!r}",
@@ -331,7 +346,7 @@ class Application:
 
     async def tools(self, request: Request) -> Response:
         """List the memory tools."""
-        _no_parameters(request)
+        await _given(request, NoParameters)
         listed = [
             {"name": tool.name, "description": tool.description, "capability": tool.capability,
              "tick_budget": tool.tick_budget, "input_schema": tool.input_schema, "output_schema": tool.output_schema}
@@ -403,7 +418,7 @@ def _golem(request: Request) -> str:
 
 
 async def _given(request: Request, model: type[P]) -> P:
-    """Return the parameters of a request: query, or JSON body with POST. Raises RecordError for invalid ones."""
+    """Return the parameters of a request: its query, with POST also its JSON body. Raises ServerError 400."""
     given: Any = dict(request.query_params)
     given.pop("owner", None)  # read by the door
     if request.method == "POST":
@@ -414,13 +429,6 @@ async def _given(request: Request, model: type[P]) -> P:
         raise ServerError(
             400, "ParameterError", sentence_of(error), "GET /openapi.json describes the parameters"
         ) from None
-
-
-def _no_parameters(request: Request) -> None:
-    """Raise ServerError 400 for a query parameter other than the owner."""
-    names = sorted(set(request.query_params) - {"owner"} - set(NoParameters.model_fields))
-    if names:
-        raise ServerError(400, "ParameterError", f"{names[0][:100]}: no such parameter", "leave it out")
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -29,16 +29,15 @@ class BoundedConnection(HttpToolsProtocol):
         self._start_head()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes, while the head is short enough."""
-        if self._head_bytes is None:
-            super().data_received(data)
-            return
-        self._head_bytes += len(data)
-        super().data_received(data[:HEAD_BYTES_MAX] if self._head_bytes > HEAD_BYTES_MAX else data)
-        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse(431, "HeadTooLongError", f"the head is longer than {HEAD_BYTES_MAX:,} bytes")
-        elif self._head_bytes is None and len(data) > HEAD_BYTES_MAX:
-            super().data_received(data[HEAD_BYTES_MAX:])
+        """Parse bytes in parts, of a head at most HEAD_BYTES_MAX."""
+        while data and not self.transport.is_closing():
+            part = data[: HEAD_BYTES_MAX - (self._head_bytes or 0)]
+            data = data[len(part) :]
+            if self._head_bytes is not None:
+                self._head_bytes += len(part)
+            super().data_received(part)
+            if self._head_bytes is not None and self._head_bytes >= HEAD_BYTES_MAX:
+                self._refuse(431, "HeadTooLongError", f"the head is longer than {HEAD_BYTES_MAX:,} bytes")
 
     def on_message_begin(self) -> None:
         """Start the time of a head on a connection that stays open."""

@@ -73,12 +73,9 @@ class Door:
             self._admit(scope, headers)
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), watched)
-        except BardoError as error:
-            if started:
-                raise
-            await refusal(error)(scope, receive, send)
         except Exception as error:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
+            if not isinstance(error, BardoError):
+                logger.exception("%s %s failed", scope["method"], scope["path"])
             if started:
                 raise
             await refusal(error)(scope, receive, send)
@@ -90,8 +87,7 @@ class Door:
             scope.setdefault("state", {})["caller"] = None
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        owner = headers.get("bardo-owner") or query.get("owner")
-        golem = headers.get("bardo-golem")
+        owner, golem = _named(headers, "bardo-owner") or query.get("owner"), _named(headers, "bardo-golem")
         caller = self._doorkeeper.caller(headers.get("authorization"), owner, golem)
         scope.setdefault("state", {})["caller"] = caller
 
@@ -118,6 +114,14 @@ class Door:
                 raise _too_long(bytes_max)
             if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _named(headers: Headers, header: str) -> str | None:
+    """Return the owner or golem that a header names in UTF-8; None without one. Raises ServerError 400."""
+    try:
+        return headers.get(header, "").encode("latin-1").decode() or None
+    except UnicodeDecodeError:
+        raise ServerError(400, "HeaderError", f"the header {header} is not UTF-8", "encode it as UTF-8") from None
 
 
 def _too_long(bytes_max: int) -> ServerError:

@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from bardo_pipeline.errors import BardoError
+from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.server.tool_calls import ToolRunner
@@ -38,24 +38,23 @@ def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any
     """
 
     async def list_tools(ctx: ServerRequestContext[Any, Any], params: Any) -> types.ListToolsResult:
+        """List the tools; none while the memory tools are off."""
         return types.ListToolsResult(tools=[_listed(tool) for tool in TOOLS.values()] if runner.gate.is_open else [])
 
     async def call_tool(
         ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        arguments = dict(params.arguments or {})
-        caller = caller_of(ctx)
-        golem = arguments.pop(GOLEM_ARGUMENT, None) or caller.golem
+        """Call a tool; an error is a result with `is_error`, which the agent reads."""
+        arguments, caller = dict(params.arguments or {}), caller_of(ctx)
+        golem = arguments.pop(GOLEM_ARGUMENT, None)
         try:
             if golem is not None and not isinstance(golem, str):
-                golem = str(golem)
-            document = await runner.call(Caller(caller.owner, golem), params.name, arguments)
-        except BardoError as error:
-            return _result(document_of(error), is_error=True)
+                raise ToolError(f"tool {params.name}: {GOLEM_ARGUMENT} is no text: give the id of a golem")
+            return _result(await runner.call(Caller(caller.owner, golem or caller.golem), params.name, arguments))
         except Exception as error:
-            logger.exception("tool %s failed", params.name)
+            if not isinstance(error, BardoError):
+                logger.exception("tool %s failed", params.name)
             return _result(document_of(error), is_error=True)
-        return _result(document)
 
     return Server(
         "bardo", version=version, title="Bardo memory", instructions=INSTRUCTIONS, on_list_tools=list_tools,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -22,12 +22,12 @@ class Requests:
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def add(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self.counts[route, str(status)] += 1
-        self.seconds[route] += seconds  # type: ignore[assignment]
+        self.seconds[route] += seconds
 
 
 class HealthCollector(Collector):
@@ -47,13 +47,14 @@ class HealthCollector(Collector):
             faults.add_metric([fault.measure], fault.value)
         yield faults
         answered = CounterMetricFamily("bardo_requests", "Answered requests.", labels=["route", "status"])
+        totals: Counter[str] = Counter()
         for (route, status), count in sorted(self._requests.counts.items()):
             answered.add_metric([route, status], count)
+            totals[route] += count
         yield answered
         spent = SummaryMetricFamily("bardo_request_seconds", "Duration of answered requests.", labels=["route"])
-        for route, seconds in sorted(self._requests.seconds.items()):
-            count = sum(n for (name, _), n in self._requests.counts.items() if name == route)
-            spent.add_metric([route], count, seconds)
+        for route, count in totals.items():
+            spent.add_metric([route], count, self._requests.seconds[route])
         yield spent
 
 

@@ -147,8 +147,8 @@ def _ref(name: str) -> dict[str, str]:
 
 
 def _golem_header() -> dict[str, Any]:
-    return {"name": "Bardo-Golem", "in": "header", "required": True, "schema": {"type": "string"},
-            "description": "Golem whose memory is used."}  # fmt: skip
+    return {"name": "Bardo-Golem", "in": "header", "required": False, "schema": {"type": "string"},
+            "description": "Golem whose memory is used; the only living one by default."}  # fmt: skip
 
 
 def _refusals() -> dict[str, Any]:

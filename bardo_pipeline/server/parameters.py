@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is out of range in UTC") from None
+
+
+def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
+    if bounds[0] > bounds[1]:
+        raise ValueError("the first bound is above the second")
+    return bounds
+
 
 Golem = Annotated[str, Field(min_length=1, max_length=200, description="Golem id.")]
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
+"""A moment, in UTC unless it has an offset."""
+Ticks = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
 class Parameters(BaseModel):
@@ -23,7 +40,7 @@ class AskParameters(Parameters):
     question: str = Field(min_length=1, max_length=20_000, description="Question in plain words.")
     k: int | None = Field(None, ge=1, le=1_000, description="Number of entries; the policy's five by default.")
     regime: str | None = Field(None, description="Assume this market regime.")
-    at: datetime | None = Field(None, description="Event time of the question (ISO 8601); the newest by default.")
+    at: Moment | None = Field(None, description="Event time of the question (ISO 8601); the newest by default.")
     tick: int | None = Field(None, ge=0, description="Tick of the golem's life instead of a moment.")
     clade: bool = Field(False, description="Include entries of the owner's other golems at a discounted score.")
     may_skip: bool = Field(False, description="Let the golem skip retrieval, as in its own ticks.")
@@ -87,10 +104,12 @@ class BirthParameters(Parameters):
     golem: Golem
     owner: str | None = Field(None, min_length=1, max_length=200, description="Owner; that of the token by default.")
     lineage: str | None = Field(None, max_length=200, description="Line of descent; the golem's id by default.")
-    market: str = Field("-", max_length=200, description="Market that its records observe.")
+    market: str = Field("-", min_length=1, max_length=200, description="Market that its records observe.")
     budget_dollars: float = Field(50.0, ge=0.01, le=1e9, description="Capital and credits at birth.")
-    lifespan_ticks: tuple[int, int] = Field((2_000, 8_000), description="Bounds of the lifespan.")
-    at: datetime | None = Field(None, description="Moment of birth, not after the first record; now by default.")
+    lifespan_ticks: Annotated[tuple[Ticks, Ticks], AfterValidator(_ordered)] = Field(
+        (2_000, 8_000), description="Bounds of the lifespan."
+    )
+    at: Moment | None = Field(None, description="Moment of birth, not after the first record; now by default.")
 
 
 class NoParameters(Parameters):

@@ -1,14 +1,15 @@
-"""Reading operations of the server: each takes a context and parameters, and returns a document or a table."""
+"""Reading operations of the server: each takes a context and parameters, and returns a document or a table.
+
+A result that reads a whole history is kept by the warm home while nothing is committed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,8 +19,8 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
-from bardo_pipeline.derivation.memory.ask import ask, ask_grimoire, golem_moment, text_vectors
-from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
+from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError
@@ -39,28 +40,23 @@ from bardo_pipeline.server.parameters import (
     SearchParameters,
     WarningsParameters,
 )
-from bardo_pipeline.server.warm_home import Stamp, WarmHome
-
-Clock = Callable[[], datetime]
+from bardo_pipeline.server.warm_home import WarmHome
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A result and the golem whose state it is based on (None: all of the view).
+    """A result as a document, as a table, or as both.
 
     Parameters
     ----------
     facts : fields of the JSON answer
     table : rows that an Arrow reader gets instead; None if the answer has no table
     rows_name : field of the JSON answer with the rows of the table
-    stamp : that of the state on which the result is based, if it is known
     """
 
     facts: dict[str, Any]
-    golem: str | None = None
     table: pa.Table | None = None
     rows_name: str = "rows"
-    stamp: Stamp | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON answer, with the rows of the table."""
@@ -69,21 +65,16 @@ class Reply:
 
 def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, now: datetime) -> Reply:
     """Answer a question to a golem. The newest state comes from the kept grimoire; an earlier one is read anew."""
-    if given.at is not None and given.tick is not None:
-        raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
-    stamp = None
     if given.at is None and given.tick is None:
-        stamp, moment, grimoire = warm.grimoire(context, given.golem, clade=given.clade, now=now)
-        moment = moment if given.regime is None else moment.in_regime(given.regime)
-        answer = ask_grimoire(context, moment, grimoire, given.question, k=given.k, may_skip=given.may_skip)
+        opened = warm.grimoire(context, given.golem, clade=given.clade, now=now)
     else:
-        at = given.at if given.at is None or given.at.tzinfo is not None else given.at.replace(tzinfo=UTC)
-        moment = golem_moment(context, given.golem, at=at, tick=given.tick)
-        moment = moment if given.regime is None else moment.in_regime(given.regime)
-        answer = ask(context, moment, given.question, now=now, k=given.k, clade=given.clade, may_skip=given.may_skip)
-    facts = answer_facts(moment, answer, context.policy)
+        moment = golem_moment(context, given.golem, at=given.at, tick=given.tick)
+        opened = open_grimoire(context, moment, now=now, clade=given.clade)
+    opened = opened if given.regime is None else opened.in_regime(given.regime)
+    answer = ask_grimoire(context, opened, given.question, k=given.k, may_skip=given.may_skip)
+    facts = answer_facts(opened.where, answer, context.policy)
     del facts["hits"]
-    return Reply({**facts, "warning": warm.warning(context)}, given.golem, answer.hits, "hits", stamp)
+    return Reply({**facts, "warning": warm.warning(context)}, answer.hits, "hits")
 
 
 def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:
@@ -97,8 +88,8 @@ def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParame
         context, given.words, now=now, store=given.store, golem_id=given.golem, filters=filters, limit=given.limit,
         decay=given.decay,
     )  # fmt: skip
-    facts = {"newest_event_us": newest_event_time_us(context), "warning": warm.warning(context)}
-    return Reply(facts, given.golem, hits, "hits")
+    facts = {"newest_event_us": warm.newest_event_time_us(context), "warning": warm.warning(context)}
+    return Reply(facts, hits, "hits")
 
 
 def lineage_reply(context: DerivationContext, given: LineageParameters) -> Reply:
@@ -156,9 +147,9 @@ def golems_table(context: DerivationContext) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=GOLEM_SCHEMA)
 
 
-def golems_reply(context: DerivationContext) -> Reply:
+def golems_reply(warm: WarmHome, context: DerivationContext) -> Reply:
     """List the golems of the view."""
-    return Reply({}, None, golems_table(context), "golems")
+    return Reply({}, warm.result(context, "golems", golems_table), "golems")
 
 
 def golem_reply(context: DerivationContext, golem_id: str) -> Reply:
@@ -166,10 +157,10 @@ def golem_reply(context: DerivationContext, golem_id: str) -> Reply:
     report = golem_report(context, golem_id)
     facts = asdict(report) | {name: part.model_dump() if (part := getattr(report, name)) else None
                               for name in ("born", "died")}  # fmt: skip
-    return Reply(facts, golem_id)
+    return Reply(facts)
 
 
-def entries_reply(context: DerivationContext, golem_id: str, given: EntriesParameters) -> Reply:
+def entries_reply(warm: WarmHome, context: DerivationContext, golem_id: str, given: EntriesParameters) -> Reply:
     """List entries of a golem (ENTRY_SCHEMA and `confidence`, decayed to its newest cycle), most confident first."""
     require_born(context, golem_id)
     if given.kind not in (None, *ENTRY_KINDS):
@@ -181,35 +172,38 @@ def entries_reply(context: DerivationContext, golem_id: str, given: EntriesParam
     for name, value in wanted.items():
         if value is not None:
             rows = rows.filter(pc.equal(rows[name], value))
-    confidence = confidence_of(rows, newest_event_time_us(context), context.policy.decay)
+    confidence = confidence_of(rows, warm.newest_event_time_us(context), context.policy.decay)
     is_kept = confidence >= ppm(given.min_confidence)
     rows = rows.append_column("confidence", pa.array(confidence / 1e6)).filter(pa.array(is_kept))
     rows = rows.sort_by([("confidence", "descending"), ("entry_id", "ascending")])
-    return Reply({"total": rows.num_rows}, golem_id, rows.slice(0, given.limit), "entries")
+    return Reply({"total": rows.num_rows}, rows.slice(0, given.limit), "entries")
 
 
-def warnings_reply(context: DerivationContext, golem_id: str, given: WarningsParameters, now: datetime) -> Reply:
+def warnings_reply(
+    warm: WarmHome, context: DerivationContext, golem_id: str, given: WarningsParameters, now: datetime
+) -> Reply:
     """List warnings, anti-knowledge and bloodstains of a golem about an action, by their score in the situation.
 
     An entry is about an action if it names the action or the tool, in its structure or in its text.
     """
-    moment = golem_moment(context, golem_id)
-    rows = known_entries(context, [golem_id])
+    opened = warm.grimoire(context, golem_id, now=now)
+    rows = opened.grimoire.entries
     is_warning = pc.or_(pc.equal(rows["kind"], "warning"), pc.or_(rows["is_anti_knowledge"], rows["is_bloodstain"]))
-    rows = rows.filter(pc.and_(pc.equal(rows["status"], "active"), is_warning))
+    rows = rows.filter(is_warning)
     named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
     texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
     rows = rows.filter(pc.or_(pc.or_(*named), texts))
+    facts = {"golem_id": golem_id, "action": given.action}
     if not rows.num_rows:
-        return Reply({"golem_id": golem_id, "action": given.action, "warnings": []}, golem_id)
+        return Reply({**facts, "warnings": []})
     vectors, text_of = text_vectors(context, rows["text"], now)
-    grimoire = Grimoire(rows, vectors, np.asarray(text_of), context.policy, as_of=moment.as_of)
+    grimoire = Grimoire(rows, vectors, text_of, context.policy, as_of=opened.where.as_of)
     question = check_question(
         f"{given.action.replace('_', ' ')} {given.situation}", context.policy.retrieval.question_bytes_max
     )
     (vector,) = context.embedder.embed([question])
-    hits = grimoire.retrieve(vector, moment.situation, given.limit, may_skip=False).hits
-    return Reply({"golem_id": golem_id, "action": given.action}, golem_id, hits, "warnings")
+    hits = grimoire.retrieve(vector, opened.where.situation, given.limit, may_skip=False).hits
+    return Reply(facts, hits, "warnings")
 
 
 def records_reply(context: DerivationContext, golem_id: str, given: RecordsParameters) -> Reply:
@@ -218,16 +212,20 @@ def records_reply(context: DerivationContext, golem_id: str, given: RecordsParam
     head = context.log.head_of(golem_id).highest
     last = min(head if given.tick_to is None else given.tick_to, given.tick_from + given.limit - 1)
     rows = context.log.read_stretch(RECORD_SCHEMA.names, [golem_id], given.tick_from, last).sort_by("tick")
-    return Reply({"golem_id": golem_id, "head_tick": head}, golem_id, rows, "records")
+    return Reply({"golem_id": golem_id, "head_tick": head}, rows, "records")
 
 
 def overview(warm: WarmHome, context: DerivationContext) -> Overview:
-    """Read the figures of the page of the view."""
+    """Read the figures of the page of the view; they are kept while nothing is committed."""
+    return warm.result(context, "overview", lambda context: _overview(warm, context))
+
+
+def _overview(warm: WarmHome, context: DerivationContext) -> Overview:
     fresh = warm.freshness(context)
-    golems = golems_table(context).to_pylist()
+    golems = warm.result(context, "golems", golems_table).to_pylist()
     entries = known_entries(context)
     entries = entries.filter(pc.equal(entries["status"], "active"))
-    confidence = pa.array(confidence_of(entries, newest_event_time_us(context), context.policy.decay) / 1e6)
+    confidence = pa.array(confidence_of(entries, warm.newest_event_time_us(context), context.policy.decay) / 1e6)
     best = entries.append_column("confidence", confidence).sort_by(
         [("confidence", "descending"), ("entry_id", "ascending"), ("golem_id", "ascending")]
     )

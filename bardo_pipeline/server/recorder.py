@@ -46,14 +46,18 @@ class Recorder:
     async def append(self, golem_id: str, lines: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
         """Append checked records of a golem in order; return the acknowledgements, and the error of the first refusal.
 
-        Acknowledged records are durable. Raises LeaseError if another process writes the golem.
+        Acknowledged records are durable. The error is a LeaseError if another process writes the golem.
         """
-        lock = self._locks.setdefault(golem_id, asyncio.Lock())
-        async with lock:
-            writer = await self._writer_of(golem_id)
+        async with self._locks.setdefault(golem_id, asyncio.Lock()):
+            try:
+                writer = await self._writer_of(golem_id)
+            except BardoError as error:
+                return [], error
             self._busy[golem_id] += 1
         try:
             acks, refusal = await writer.append_all(lines)
+        except BardoError as error:  # a group commit failed, so none of these records is acknowledged
+            acks, refusal = [], error
         finally:
             self._busy[golem_id] -= 1
             self._used_at[golem_id] = asyncio.get_running_loop().time()
@@ -73,12 +77,17 @@ class Recorder:
         """Close unused writers, at intervals, until cancelled."""
         while True:
             await asyncio.sleep(self._idle_seconds / 2)
-            limit = asyncio.get_running_loop().time() - self._idle_seconds
-            for golem_id in [name for name, at in self._used_at.items() if at < limit and not self._busy[name]]:
-                await self._close(golem_id)
+            for golem_id in list(self._open):
+                await self._close(golem_id, if_idle=True)
 
-    async def _close(self, golem_id: str) -> None:
+    def _is_idle(self, golem_id: str) -> bool:
+        unused = asyncio.get_running_loop().time() - self._used_at.get(golem_id, 0.0)
+        return not self._busy[golem_id] and unused >= self._idle_seconds
+
+    async def _close(self, golem_id: str, *, if_idle: bool = False) -> None:
         async with self._locks.setdefault(golem_id, asyncio.Lock()):
+            if if_idle and not self._is_idle(golem_id):
+                return
             writer = self._open.pop(golem_id, None)
             self._used_at.pop(golem_id, None)
             if writer is not None:

@@ -166,11 +166,12 @@ def _only_server(home: Home) -> Iterator[None]:
 
 
 def _listener(port: int) -> socket.socket:
-    """Bind a port of this machine. Raises ConfigError if it is taken."""
+    """Listen on a port of this machine; connections wait for the server. Raises ConfigError if the port is taken."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        listener.listen()
     except OSError as error:
         listener.close()
         raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None

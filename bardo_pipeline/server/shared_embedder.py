@@ -54,18 +54,24 @@ class SharedEmbedder:
         return result.result()
 
     def _embed_waiting(self) -> None:
-        """Embed all waiting questions in one batch; a failure is raised by each of them."""
+        """Embed all waiting questions in one batch; a failure is raised by each of them.
+
+        A question waits until its vector is kept, so a thread that asks it meanwhile waits for the same vector.
+        """
         with self._mutex:
-            batch, self._waiting = self._waiting, {}
+            batch = dict(self._waiting)
         try:
             vectors = np.asarray(self._embedder.embed(list(batch)), np.float32)
         except BaseException as error:
-            for result in batch.values():
-                result.set_exception(error)
+            with self._mutex:
+                for text, result in batch.items():
+                    del self._waiting[text]
+                    result.set_exception(error)
             return
         with self._mutex:
             for text, vector in zip(batch, vectors, strict=True):
                 self._kept[text] = vector
+                del self._waiting[text]
             while len(self._kept) > _QUESTIONS:
                 self._kept.popitem(last=False)
         for result, vector in zip(batch.values(), vectors, strict=True):

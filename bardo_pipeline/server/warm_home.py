@@ -1,29 +1,29 @@
 """WarmHome: open contexts of one home, by owner, for the threads of a server.
 
 A context is used by one thread at a time. It sees each new commit by itself; it is closed and replaced when another
-derivation came into force. Prepared grimoires are kept by golem, until the log or a derived table has a new version.
+derivation came into force. Results that many requests need are kept until the log or a derived table has a new version.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.answer_facts import drift_warning
-from bardo_pipeline.derivation.memory.ask import GolemMoment, golem_moment, grimoire_of
-from bardo_pipeline.errors import BackpressureError, InputError
-from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, open_grimoire
+from bardo_pipeline.derivation.memory.search import newest_event_time_us
+from bardo_pipeline.errors import BackpressureError, InputError, ServerError
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -33,6 +33,7 @@ T = TypeVar("T")
 Stamp = tuple[object, ...]
 
 _GRIMOIRES = 256
+_RESULTS = 1_024
 _OWNERS = 64
 
 
@@ -66,6 +67,38 @@ def stamp_of(context: DerivationContext) -> Stamp:
     return (context.derivation_id, context.log.version, context.log.life_version, *versions)
 
 
+class KeptResults:
+    """Results by key, each under the stamp of its state; the least recently used ones are dropped.
+
+    Threads that need the same result at once make it once: one makes it, and the others wait.
+    """
+
+    def __init__(self, count_max: int) -> None:
+        self._mutex, self._count_max = Lock(), count_max
+        self._kept: OrderedDict[Hashable, tuple[Stamp, Future[Any]]] = OrderedDict()
+
+    def of(self, key: Hashable, stamp: Stamp, make: Callable[[], T]) -> T:
+        """Return the kept result of this key and stamp, else make and keep it. A failure is not kept."""
+        with self._mutex:
+            kept = self._kept.get(key)
+            is_made = kept is not None and kept[0] == stamp
+            if kept is None or not is_made:
+                kept = self._kept[key] = stamp, Future()
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._count_max:
+                self._kept.popitem(last=False)
+        result = kept[1]
+        if not is_made:
+            try:
+                result.set_result(make())
+            except BaseException as error:
+                with self._mutex:
+                    if self._kept.get(key) is kept:
+                        del self._kept[key]
+                result.set_exception(error)
+        return cast("T", result.result())
+
+
 class WarmHome:
     """The open contexts of a home.
 
@@ -77,14 +110,12 @@ class WarmHome:
 
     def __init__(self, root: Path, *, threads: int, waiting_max: int = 256) -> None:
         self.home = Home.open(root)
-        self._threads, self._waiting_max, self._waiting = threads, waiting_max, 0
+        self._waiting_max, self._waiting = waiting_max, 0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bardo-read")
         self._mutex = Lock()
-        self._idle: defaultdict[str | None, list[DerivationContext]] = defaultdict(list)
+        self._idle: OrderedDict[str | None, list[DerivationContext]] = OrderedDict()
         self._embedders: dict[str, SharedEmbedder] = {}
-        self._grimoires: OrderedDict[tuple[str | None, str, bool], tuple[Stamp, GolemMoment, Grimoire]] = OrderedDict()
-        self._fresh: OrderedDict[tuple[str | None, str | None], tuple[Stamp, Freshness]] = OrderedDict()
-        self._warning: tuple[Stamp, str | None] | None = None
+        self._grimoires, self._results = KeptResults(_GRIMOIRES), KeptResults(_RESULTS)
 
     async def read(self, owner: str | None, work: Callable[[DerivationContext], T]) -> T:
         """Run work with a context of the owner (None: the whole home) in a thread."""
@@ -106,12 +137,12 @@ class WarmHome:
 
     @contextmanager
     def context(self, owner: str | None) -> Iterator[DerivationContext]:
-        """Lend a context to this thread. It is kept afterwards unless the work broke."""
+        """Lend a context to this thread. It is kept afterwards, also after a refusal, unless the work broke."""
         with typed_disk_errors():
             context = self._borrow(owner)
             try:
                 yield context
-            except InputError:
+            except (InputError, ServerError):
                 self._give_back(owner, context)
                 raise
             except BaseException:
@@ -133,13 +164,13 @@ class WarmHome:
             context.log.close()
 
     def _give_back(self, owner: str | None, context: DerivationContext) -> None:
+        """Keep a context for the owner's next request; close those of the owner who has waited longest, if too many."""
         with self._mutex:
-            if len(self._idle[owner]) < self._threads and (owner is None or len(self._idle) <= _OWNERS):
-                self._idle[owner].append(context)
-                return
-            if not self._idle[owner]:
-                del self._idle[owner]
-        context.log.close()
+            self._idle.setdefault(owner, []).append(context)
+            self._idle.move_to_end(owner)
+            dropped = self._idle.popitem(last=False)[1] if len(self._idle) > _OWNERS else []
+        for one in dropped:
+            one.log.close()
 
     def _share_embedder(self, context: DerivationContext) -> None:
         """Set the context's embedder to the one of all threads; the model is loaded on first use."""
@@ -159,58 +190,33 @@ class WarmHome:
             context.embedder.embed(["warm"])
 
     def grimoire(
-        self, context: DerivationContext, golem_id: str, *, clade: bool, now: datetime
-    ) -> tuple[Stamp, GolemMoment, Grimoire]:
-        """Return a golem's newest situation and its entries, ready for retrieval; kept while nothing is committed.
+        self, context: DerivationContext, golem_id: str, *, clade: bool = False, now: datetime
+    ) -> OpenGrimoire:
+        """Return a golem's newest situation and its entries, ready for questions; kept while nothing is committed."""
+        return self._grimoires.of(
+            (context.owner, golem_id, clade),
+            stamp_of(context),
+            lambda: open_grimoire(context, golem_moment(context, golem_id), now=now, clade=clade),
+        )
 
-        The stamp is that of the state that both are based on.
-        """
-        key, stamp = (context.owner, golem_id, clade), stamp_of(context)
-        with self._mutex:
-            kept = self._grimoires.get(key)
-        if kept is not None and kept[0] == stamp:
-            return kept
-        moment = golem_moment(context, golem_id)
-        grimoire = grimoire_of(context, moment, now=now, clade=clade)
-        kept = stamp, moment, grimoire
-        self._keep(self._grimoires, key, kept)
-        return kept
+    def result(self, context: DerivationContext, name: str, make: Callable[[DerivationContext], T]) -> T:
+        """Return what `make` derives from the context, under a name; kept while nothing is committed."""
+        return self._results.of((context.owner, name), stamp_of(context), lambda: make(context))
 
     def warning(self, context: DerivationContext) -> str | None:
         """Return the warning of a drifted embedding model; the checks are read again when there is a new one."""
         path = self.home.embedding / "_delta_log"
-        seen: Stamp = (context.embedder_name, path.stat().st_mtime_ns if path.exists() else None)
-        with self._mutex:
-            kept = self._warning
-        if kept is None or kept[0] != seen:
-            kept = seen, drift_warning(context)
-            with self._mutex:
-                self._warning = kept
-        return kept[1]
+        seen: Stamp = (path.stat().st_mtime_ns if path.exists() else None,)
+        return self._results.of((None, "warning", context.embedder_name), seen, lambda: drift_warning(context))
 
-    def freshness(
-        self, context: DerivationContext, golem_id: str | None = None, stamp: Stamp | None = None
-    ) -> Freshness:
-        """Return the state on which answers about a golem, or about all golems of the view, are based now.
+    def newest_event_time_us(self, context: DerivationContext) -> int:
+        """Return the newest closing time of a cycle of the view in UTC microseconds, 0 before the first."""
+        return self.result(context, "newest_event_time_us", newest_event_time_us)
 
-        Parameters
-        ----------
-        stamp : that of the answer, if it is known
-        """
-        key, stamp = (context.owner, golem_id), stamp or stamp_of(context)
-        with self._mutex:
-            kept = self._fresh.get(key)
-        if kept is None or kept[0] != stamp:
-            kept = stamp, _freshness(context, golem_id)
-            self._keep(self._fresh, key, kept)
-        return kept[1]
-
-    def _keep(self, cache: OrderedDict[Any, Any], key: object, value: object) -> None:
-        with self._mutex:
-            cache[key] = value
-            cache.move_to_end(key)
-            while len(cache) > _GRIMOIRES:
-                cache.popitem(last=False)
+    def freshness(self, context: DerivationContext, golem_id: str | None = None) -> Freshness:
+        """Return the state on which answers about a golem, or about all golems of the view, are based now."""
+        key = (context.owner, "freshness", golem_id)
+        return self._results.of(key, stamp_of(context), lambda: _freshness(context, golem_id))
 
     def close(self) -> None:
         """Wait for running work and close all contexts."""

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from scipy.optimize import isotonic_regression
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.foretold_confidence import (
     JUDGED_VOTE_SCHEMA,
+    VOTE_OPERATIONS,
     Foretelling,
     foretold_maps,
     foretold_ppm,
@@ -22,6 +24,7 @@ from bardo_pipeline.quality.foretold_confidence import (
 )
 from tests.support.example_count import times
 from tests.support.handmade_grimoires import shuffled
+from tests.unit.test_choice_rules import learned, trial
 
 pytestmark = pytest.mark.row("X-5", "X-3")
 POLICY = Policy()
@@ -51,7 +54,7 @@ def judged(draw: st.DrawFn) -> pa.Table:
     rows = [
         {
             "structure": draw(st.sampled_from("pqr")),
-            "source": draw(st.sampled_from(["pattern", "baseline", "causal"])),
+            "source": draw(st.sampled_from(["pattern", "baseline", "causal", "choice"])),
             "kind": draw(st.sampled_from(["insight", "warning"])),
             "operation": draw(st.sampled_from(["reinforced", "contradicted"])),
             "at": BEGAN + timedelta(hours=draw(st.integers(0, 288))),
@@ -65,11 +68,11 @@ def judged(draw: st.DrawFn) -> pa.Table:
 def by_row(votes: pa.Table, at: datetime) -> dict[str, list[float]]:
     """Return the share of agreeing witnesses by subject and band, before it is made monotone; and the weights."""
     rows = [r for r in votes.to_pylist() if at - timedelta(days=RULES.window_days) < r["at"] <= at]
-    named = {"baseline": "level", "causal": "causal_link"}
+    named = {"baseline": "level", "causal": "causal_link", "choice": "choice"}
     shares: dict[str, list[float]] = {}
     for subject in {named.get(r["source"], r["kind"]) for r in rows}:
         own = [r for r in rows if named.get(r["source"], r["kind"]) == subject]
-        prior = 0.6 if subject in ("insight", "warning") else 0.7
+        prior = 0.7 if subject in ("level", "causal_link") else 0.6
         share = RULES.prior_witnesses / RULES.bands
         heard, held = [share] * RULES.bands, [share * prior] * RULES.bands
         for row in own:
@@ -130,6 +133,17 @@ def test_siblings_judged_by_one_storm_are_one_witness() -> None:
     maps = [foretold_maps(votes, LAST_US - 15 * 86_400_000_000, RULES, CURATOR) for votes in (storm, alone)]
     assert maps[0]["warning"].witnesses == pytest.approx(maps[1]["warning"].witnesses)
     assert maps[0]["warning"].foretold_ppm == maps[1]["warning"].foretold_ppm
+
+
+def test_confirmations_of_a_fragment_measure_nothing_and_choices_do_not_measure_patterns() -> None:
+    made, _ = learned([3_000] * 8, trial(50, 4_000, "4_hours", "leave"))
+    votes = made.decisions.filter(pc.is_in(made.decisions["operation"], value_set=pa.array(VOTE_OPERATIONS)))
+    assert set(votes["source"].to_pylist()) >= {"choice", "strategy"}
+    at_us = max(votes["at"].cast(pa.int64()).to_pylist())
+    maps = foretold_maps(votes, at_us, RULES, CURATOR)
+    assert set(maps) - {"level"} == {"choice"}
+    entries = pa.table({"source": ["strategy", "pattern"], "kind": ["strategy_fragment", "heuristic"]})
+    assert foretold_ppm(maps, entries, np.array([700_000, 700_000])).tolist() == [700_000, 700_000]
 
 
 def test_an_unmeasured_subject_keeps_its_confidence() -> None:

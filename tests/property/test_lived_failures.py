@@ -13,13 +13,14 @@ import pytest
 
 from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge
 from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
+from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, failures_among, outcomes_of
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
 from bardo_pipeline.katabasis.priors import scars_as_priors
 from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun
-from bardo_pipeline.runtime.run_settings import Run
+from bardo_pipeline.runtime.run_settings import Progress, Run
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY as HOME_POLICY
 from tests.property.test_laws import derive_all, stores_at
@@ -86,6 +87,50 @@ def test_a_forgotten_golem_holds_no_failures() -> None:
     copy = LivedFailures(easily_hurt(), everything.rows, everything._unchecked)
     copy.forget({gone})
     assert set(copy.rows["owner_id"].to_pylist()) == names - {gone}
+
+
+@pytest.mark.row("KAT-7", "X-4")
+def test_failures_of_a_golem_derived_apart_join_those_of_the_others() -> None:
+    everything = lived()
+    assert everything._unchecked is not None
+    golems = {*everything.rows["owner_id"].to_pylist(), *everything._unchecked["golem_id"].to_pylist()}
+    golem_id = min(everything._unchecked["golem_id"].to_pylist())
+    apart, others = (LivedFailures(easily_hurt(), everything.rows, everything._unchecked) for _ in range(2))
+    apart.forget(golems - {golem_id})
+    others.forget({golem_id})
+    others.absorb(apart)
+    assert described(others.rows) == described(everything.rows)
+    keys = [("golem_id", "ascending"), ("tick", "ascending")]
+    assert others._unchecked.sort_by(keys).equals(everything._unchecked.sort_by(keys))
+    none = LivedFailures(easily_hurt())
+    none.absorb(LivedFailures(easily_hurt()))
+    assert none.rows.num_rows == 0
+
+
+@pytest.mark.full
+@pytest.mark.row("KAT-7", "X-4")
+def test_a_strike_leaves_a_living_heir_its_other_failures_and_those_of_its_line(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", HOME_POLICY.model_copy(update={"katabasis": easily_hurt().katabasis}))
+    founding = replace(FOUNDING, lifespan_ticks=(300, 500))
+    run = FleetRun(stores, Run("run", lively_market(900), 3, 2, founding), lambda: NOW)
+    held: list[tuple[str, set[tuple[str, int]]]] = []
+
+    def failures_of(golem_id: str) -> set[tuple[str, int]]:
+        rows = run.failures.held_by(golem_id)
+        return set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)) - {(golem_id, 1)}
+
+    def meanwhile(_: Progress) -> None:
+        if len(held) == 1 and held[0][0] in run.fleet.golem_ids:
+            held.append((held[0][0], failures_of(held[0][0])))
+        for golem_id in run.fleet.golem_ids:
+            failures = failures_of(golem_id)
+            if not held and len({golem for golem, _ in failures}) == 2:
+                held.append((golem_id, failures))
+                strike(stores, golem_id, 1, "a lie", now=NOW)
+
+    run.live(meanwhile)
+    (_, failures), (_, kept) = held
+    assert failures <= kept
 
 
 @pytest.mark.full

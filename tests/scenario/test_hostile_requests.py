@@ -61,6 +61,9 @@ def attacks(server: Served, draw: random.Random) -> Iterator[Attack]:
         yield "foreign owner", request_bytes("GET", f"/v1/golems?owner={PEARL}", auth), (403,)
         birth = json.dumps({"golem": word[:20], "owner": PEARL}).encode()
         yield "foreign birth", request_bytes("POST", "/v1/golems", auth | json_type, birth), (403,)
+        turned = json.dumps({"golem": word[:20], "lifespan_ticks": [9, 3]}).encode()
+        yield "turned bounds", request_bytes("POST", "/v1/golems", auth | json_type, turned), (400,)
+        yield "no UTF-8", request_bytes("GET", "/v1/golems", auth | {"bardo-golem": "g\xff"}), (400,)
         yield "no JSON", request_bytes("POST", tool, auth | json_type, noise), (400,)
         yield "no record", request_bytes("POST", "/v1/records", auth | json_type, noise), (400,)
         yield "cut record", request_bytes("POST", "/v1/records", auth | json_type,
@@ -137,8 +140,8 @@ def attack(server: Served, count: int, seed: int) -> Counter[str]:
 
 @pytest.mark.row("MEM-21", "X-13")
 def test_each_kind_of_hostile_request_is_refused_and_changes_nothing(server: Served) -> None:
-    done = attack(server, 27, seed=1)
-    assert len(done) == 26, "each kind once, the first twice"
+    done = attack(server, 29, seed=1)
+    assert len(done) == 28, "each kind once, the first twice"
 
 
 @pytest.mark.full

@@ -68,6 +68,9 @@ async def store_and_read(client: Client) -> dict[str, Any]:
     wrong = await client.call_tool("memory_store_strategy", {**STRATEGY, "colour": "red"})
     assert wrong.is_error
     assert wrong.structured_content["error"] == "ToolError"
+    number = await client.call_tool("memory_store_strategy", {**STRATEGY, "golem_id": 7})
+    assert number.is_error
+    assert "golem_id is no text" in number.structured_content["message"]
     unknown = await client.call_tool("memory_forget_everything", {})
     assert unknown.is_error
     assert found.structured_content["freshness"].keys() >= {"as_of", "cycle", "log_version", "lag_ticks"}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import orjson
@@ -171,6 +172,17 @@ def test_acknowledged_records_are_in_the_log_and_a_refused_batch_states_what_is_
     with EventLog(Home.open(home)) as log:
         ticks = log.read_cycles(["tick"], golems=[GOLEM])["tick"].to_pylist()
     assert sorted(ticks) == list(range(1, 42)), "tick 41 was acknowledged before the refusal, tick 42 never"
+
+
+@pytest.mark.row("X-13")
+def test_a_golem_may_have_a_name_of_any_script_with_slashes(server: Served) -> None:
+    name = "góлем/1"
+    with Client(server.url, server.tokens[CORAL], golem=name) as memory:
+        assert memory.birth(at="2020-01-01T00:00:00Z")["golem_id"] == name
+        assert memory.warnings_for("swap")["golem_id"] == name
+        assert memory.remember("the pool was shallow")["counts"]["after"] == 1
+    paths = (f"/v1/golems/{quote(name, safe='')}", f"/v1/golems/{name}/entries")
+    assert [get(server, path).status_code for path in paths] == [200, 200]
 
 
 @pytest.mark.row("MEM-21", "X-13")

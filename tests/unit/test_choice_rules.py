@@ -10,8 +10,9 @@ import pytest
 from bardo_pipeline.curator.choice_rules import LEAVE, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table
 from bardo_pipeline.curator.state.structures import Structure, choice_act
+from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.policy import Policy
@@ -74,6 +75,30 @@ def test_leaving_comes_before_staying_out_and_that_before_entering() -> None:
     assert chosen(advice("enter", effect_ppm=-900))[1]["volatile"] == PRESENCE[STAY_OUT]
     assert chosen(advice("enter"), advice("leave", effect_ppm=-900))[1]["volatile"] == "enter"
     assert set(chosen(advice("leave", effect_ppm=-900))[1].values()) == {PRESENCE[TRAIT]}
+
+
+@pytest.mark.row("HB-24")
+def test_rules_of_two_pools_give_the_same_choices_in_any_order_of_registration() -> None:
+    here = advice("range_400"), advice("enter", effect_ppm=-900)
+    other = tuple(elsewhere(row) for row in (advice("range_400", effect_ppm=-800), advice("enter", effect_ppm=900)))
+    assert chosen(*here, *other) == chosen(*other, *here)
+
+
+def elsewhere(row: dict[str, Any]) -> dict[str, Any]:
+    """The same rule about another pair."""
+    about = Structure(*(row[name] for name in Structure._fields))._replace(pair="WBTC/USDC")
+    return row | {"structure": about.key, "pair": about.pair, "entry_id": entry_id("g-before", about.key)}
+
+
+@pytest.mark.row("X-4", "HB-24")
+def test_a_golem_that_is_derived_again_follows_the_choices_of_its_new_playbook() -> None:
+    mind, again = CuratorState(POLICY), CuratorState(POLICY)
+    for state, width in ((mind, 400), (again, 1_000)):
+        rule = grimoire(advice(f"range_{width}") | {"golem_id": "g-1"})
+        state.begin_life("g-1", at=START, base_threshold=0.7, inherited=rule, bundle_hash="b")
+        assert set(state.playbooks.choices_of("g-1").width) == {width}
+    mind.replace_golems(again)
+    assert set(mind.playbooks.choices_of("g-1").width) == {1_000}
 
 
 def trial(tick: int, effect_ppm: int, horizon: str = "30_ticks", alternative: str = "range_400") -> dict[str, Any]:

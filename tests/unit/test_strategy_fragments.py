@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.choice_rules import PRESENCE, Choices
+from bardo_pipeline.curator.passes.bind_fragments import _parts
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
-from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, MOMENT
 from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE, read_bundle
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.endowment_conditions import HEIRS, endowment
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from tests.support.handmade_bundles import bundle_of
-from tests.support.handmade_grimoires import DIED
+from tests.support.handmade_grimoires import DIED, entry, grimoire, pattern
 from tests.unit.test_choice_rules import POLICY, learned, trial
 
 STEADY = [3_000, 3_200, 2_900, 3_100, 3_000, 3_100, 2_900, 3_000]
@@ -81,6 +85,19 @@ def test_a_warning_against_entering_is_a_part_with_no() -> None:
     found = fragments(fold(made.decisions))
     assert found[None]["action_type"] == "range_400_over_160+no_add_liquidity"
     assert found[None]["text"].endswith("a half-width of 400 ticks, no entering.")
+
+
+@pytest.mark.row("MEM-7")
+def test_equally_sure_rules_are_parts_by_their_structure_not_by_the_order_of_registration() -> None:
+    rules = [
+        entry("g-1", pattern("uniswap_v3_rebalance", anomaly_band=band), kind="heuristic") for band in ANOMALY_BANDS
+    ]
+    chosen = set()
+    for order in permutations(rules, len(rules)):
+        state = from_table(grimoire(*order))
+        (part,) = {int(row) for row in _parts(state, np.arange(state.rows)).flat if row >= 0}
+        chosen.add(state.structures.key(int(state["structure"][part])))
+    assert len(chosen) == 1
 
 
 @pytest.mark.row("MEM-7")

@@ -62,7 +62,7 @@ def _parts(state: GrimoireState, rows: Int64Array) -> Int64Array:
     rows, role, regime = rows[sizes], role[sizes], np.where(regime < 0, _ANY, regime)[sizes]
     _, golem = np.unique(state["golem"][rows], return_inverse=True)
     size = np.where(role == RECENTRING, state["confidence_ppm"][rows], state["effect_mean_ppm"][rows])
-    order = np.lexsort((rows, size))
+    order = np.lexsort((state.structures.stable()[state["structure"][rows]], size))
     parts = np.full((int(golem.max(initial=-1)) + 1, _ANY + 1, len(ROLES)), -1, np.int64)
     parts[golem[order], regime[order], role[order]] = rows[order]  # the last of equal places stays
     return np.where(parts >= 0, parts, parts[:, _ANY:])

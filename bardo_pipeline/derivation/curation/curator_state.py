@@ -178,6 +178,7 @@ class CuratorState:
         self.playbooks.version |= other.playbooks.version
         self.playbooks.threshold |= other.playbooks.threshold
         self.playbooks.staged |= other.playbooks.staged
+        self.playbooks.choices |= other.playbooks.choices
 
     def remove_golems(self, golem_ids: set[str]) -> None:
         """Remove dead golems that have nothing pending."""

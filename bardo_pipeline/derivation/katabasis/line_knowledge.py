@@ -1,7 +1,8 @@
-"""Gathers what an heir holds of its ancestors: their failures, and the consensus of their last votes.
+"""Gathers what a golem holds of its own life and of its ancestors': failures, and the consensus of their last votes.
 
-Both depend on the lives of these golems alone, not on other golems of the clade or on what was derived before. So a run
-gives the same records in any number of lanes. Source: KAT (Acheron, Lethe, Retrieval in Heartbeat), canon 44, 46, 48.
+All of it depends on the lives of these golems alone, not on other golems of the clade or on what was derived before.
+So a run gives the same records in any number of lanes. Source: KAT (Acheron, Lethe, Retrieval in Heartbeat), canon 44,
+46, 48.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def line_knowledge(
     golems = sorted({golem_id for line in lines.values() for golem_id in line})
     deaths = rows_of_golems(deaths_with_ticks(context), golems)
     unheld = sorted({g for heir, line in lines.items() if heirs[heir] not in held for g in line})
-    read = _failures(context, values_by_golem(rows_of_golems(deaths, unheld), "cycle"), left_out)
+    read = _failures_of_dead(context, values_by_golem(rows_of_golems(deaths, unheld), "cycle"), left_out)
     failures, column = [FAILURE_SCHEMA.empty_table()], FAILURE_SCHEMA.get_field_index("owner_id")
     for heir, line in lines.items():
         own = held.get(heirs[heir])
@@ -69,15 +70,29 @@ def _line(golem_id: str | None, before: Mapping[str, str | None]) -> list[str]:
     return line
 
 
-def _failures(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> pa.Table:
-    """Return the failures that the cycles of dead golems confirmed, from their records and decisions."""
+def lived_failures(
+    context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut, rules: pa.Table
+) -> LivedFailures:
+    """Return the failures that golems' own cycles confirmed, from their records.
+
+    Parameters
+    ----------
+    upto : golem to its last closed cycle
+    left_out : retractions that the failures respect
+    rules : decisions of these cycles (RULE_COLUMNS), further columns are ignored
+    """
     lived = LivedFailures(context.policy)
-    if not upto:
-        return lived.rows
     records = closed_records(context, FAILURE_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
-    decisions = context.projections.growing("curation").read(
+    if records.num_rows:
+        lived.close(records, lambda _: rules)
+    return lived
+
+
+def _failures_of_dead(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> pa.Table:
+    """Return the failures of dead golems up to their last cycles, from their records and decisions."""
+    if not upto:
+        return FAILURE_SCHEMA.empty_table()
+    rules = context.projections.growing("curation").read(
         list(RULE_COLUMNS), golems=list(upto), only=pc.field("source") == "pattern"
     )
-    if records.num_rows:
-        lived.close(records, lambda _: decisions)
-    return lived.rows
+    return lived_failures(context, upto, left_out, rules).rows

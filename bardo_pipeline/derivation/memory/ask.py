@@ -7,6 +7,7 @@ Source: MEM (four-factor retrieval), KAT, canon 21-24, 56.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -28,7 +29,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, micros
-from bardo_pipeline.quality.foretold_confidence import foretold_maps, foretold_ppm, subjects_of
+from bardo_pipeline.quality.foretold_confidence import ForetoldMap, foretold_maps, foretold_ppm, subjects_of
 from bardo_pipeline.retrieval.credit_rules import totals
 from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -58,6 +59,24 @@ class GolemMoment:
         """Return a copy in which the market has long been in this regime."""
         situation = replace(self.situation, regime=regime, regime_before=None, regime_ticks=0)
         return replace(self, situation=situation)
+
+
+@dataclass(frozen=True)
+class OpenGrimoire:
+    """A golem's entries at a moment, ready for questions.
+
+    Parameters
+    ----------
+    foretold : subject of an entry -> map of its confidence, from the votes of the owner's golems up to the moment
+    """
+
+    where: GolemMoment
+    grimoire: Grimoire
+    foretold: Mapping[str, ForetoldMap]
+
+    def in_regime(self, regime: str) -> OpenGrimoire:
+        """Return a copy in which the market has long been in this regime."""
+        return replace(self, where=self.where.in_regime(regime))
 
 
 def golem_moment(
@@ -171,41 +190,41 @@ def ask(
     clade : include entries of the owner's other golems, discounted
     may_skip : return no entries if the golem's retrieval gate decides so; otherwise the decision is only reported
     """
+    opened = open_grimoire(context, where, now=now, clade=clade)
+    return ask_grimoire(context, opened, question, k=k, may_skip=may_skip)
+
+
+def open_grimoire(
+    context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False
+) -> OpenGrimoire:
+    """Return a golem's entries at a moment, ready for questions; `clade` adds those of its owner's other golems."""
     grimoire = grimoire_of(context, where, now=now, clade=clade)
-    return ask_grimoire(context, where, grimoire, question, k=k, may_skip=may_skip)
+    votes = votes_on_record(context, [where.golem_id, *_siblings(context, where.golem_id)])
+    rules = context.policy
+    return OpenGrimoire(where, grimoire, foretold_maps(votes, where.situation.at_us, rules.foretelling, rules.curator))
 
 
 def ask_grimoire(
-    context: DerivationContext,
-    where: GolemMoment,
-    grimoire: Grimoire,
-    question: str,
-    *,
-    k: int | None = None,
-    may_skip: bool = False,
+    context: DerivationContext, opened: OpenGrimoire, question: str, *, k: int | None = None, may_skip: bool = False
 ) -> Answer:
-    """Return the entries of an open grimoire (`grimoire_of`) that matter most for a question. See `ask`."""
+    """Return the entries of an open grimoire that matter most for a question. See `ask`."""
     rules = context.policy.retrieval
     text, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
     if count < 1:
         raise QueryError(f"at least one entry must be wanted, not {count}")
     (vector,) = context.embedder.embed([text])
-    answer = grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
-    return replace(answer, hits=_foretold(context, where, grimoire.entries, answer.hits))
+    answer = opened.grimoire.retrieve(vector, opened.where.situation, count, may_skip=may_skip)
+    return replace(answer, hits=_with_foretold(answer.hits, opened))
 
 
-def _foretold(context: DerivationContext, where: GolemMoment, entries: pa.Table, hits: pa.Table) -> pa.Table:
-    """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS).
-
-    The map is that of the owner's golems at the moment of the question.
-    """
+def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
+    """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS)."""
     foretold, witnesses = int_column(hits, "confidence_ppm"), np.zeros(hits.num_rows)
     if hits.num_rows:
-        votes = votes_on_record(context, [where.golem_id, *_siblings(context, where.golem_id)])
-        maps = foretold_maps(votes, where.situation.at_us, context.policy.foretelling, context.policy.curator)
+        entries = opened.grimoire.entries
         held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
-        foretold = foretold_ppm(maps, held, foretold)
-        known = [maps.get(subject) for subject in subjects_of(held).to_pylist()]
+        foretold = foretold_ppm(opened.foretold, held, foretold)
+        known = [opened.foretold.get(subject) for subject in subjects_of(held).to_pylist()]
         witnesses = np.array([0.0 if one is None else one.witnesses for one in known])
     for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
         hits = hits.append_column(column, pa.array(values, column.type))
