@@ -100,11 +100,11 @@ def small_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def half_lived(session_folder: Path) -> Path:
-    """A home whose golems have lived six cycles and are still alive (tests/support/owner_events.py).
+    """A home whose golems have lived six cycles and are still alive (tests/support/homes/owner_events.py).
 
     Copy before writing.
     """
-    from tests.support.owner_events import live_until
+    from tests.support.homes.owner_events import live_until
 
     root = session_folder / "half_lived"
     with one_at_a_time(session_folder / "half_lived.lock"):
@@ -224,11 +224,11 @@ def lively_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def two_owners_home(session_folder: Path) -> Path:
-    """A home of two owners whose texts carry canaries (tests/support/two_owners.py), with a small warehouse.
+    """A home of two owners whose texts carry canaries (tests/support/homes/two_owners.py), with a small warehouse.
 
     Copy before writing.
     """
-    from tests.support.two_owners import two_owners, write_small_warehouse
+    from tests.support.homes.two_owners import two_owners, write_small_warehouse
 
     root = session_folder / "two_owners"
     with one_at_a_time(session_folder / "two_owners.lock"):

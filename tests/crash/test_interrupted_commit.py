@@ -13,7 +13,7 @@ from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
-from tests.scenario.test_succession import run_of, succeeded  # noqa: F401 - a fixture
+from tests.scenario.derivation.test_succession import run_of, succeeded  # noqa: F401 - a fixture
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
 

@@ -17,6 +17,7 @@ from tests.crash.windows import WINDOWS
 from tests.support.example_count import draw_seed
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-2", "EV-3", "P-1")
 def test_processes_killed_in_each_window_lose_no_acknowledged_record(tmp_path: Path) -> None:
     # In a process of its own, because a process with library threads cannot be forked safely.
