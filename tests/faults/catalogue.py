@@ -107,9 +107,8 @@ FAULTS = (
           wiring("the_circuit_breaker_is_the_drawdown_from_the_high_water_mark")),
     Fault("homeostatic deviation at zero", "HB-13", _STEP, "deviation_sigma=observe.deviation(fleet, policy),",
           "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
-    Fault("homeostatic means unwired", "HB-13", _STEP,
-          "np.array((inference + gas, inference, gas, acted, waking.error))",
-          "np.array((inference + gas, gas, inference, acted, waking.error))", DEVIATION),
+    Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
+          "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
     # the step: surprise and tiers
     Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == 1) & (forced == gate.UNFORCED)",
           "fleet.alive & (tier >= 1) & (forced == gate.UNFORCED)", SILENCED),
