@@ -304,7 +304,7 @@ class TestSchema:
                 validator.validate(wrong)
 
     def test_an_unknown_schema_name_is_refused_with_the_known_names(self) -> None:
-        with pytest.raises(Exception, match="record or life"):
+        with pytest.raises(Exception, match="use record, life, report"):
             CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
 
 
