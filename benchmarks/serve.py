@@ -157,6 +157,7 @@ async def _closed(
             times.append((time.perf_counter() - began) * 1e3)
 
     async with AsyncClient(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
+        await asyncio.gather(*(call(client, number) for number in range(CALLERS)))  # each thread of the server
         await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
     return times
 

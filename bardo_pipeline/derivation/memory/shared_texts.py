@@ -70,14 +70,17 @@ class SharedTexts:
         log = context.whole.log
         if log.life_version == self.version:
             return
-        self.version, rows = log.texts(None if self.version < 0 else self.version)
+        is_first = self.version < 0
+        self.version, rows = log.texts(None if is_first else self.version)
         by_golem: dict[str, list[Doc]] = {}
         docs_of = [(row["golem_id"], doc_of(row, context.policy)) for row in rows.to_pylist()]
         has_insight = any(doc.sort == "insight" for _, doc in docs_of)
         stated = set(_operations(context)["text_id"].to_pylist()) if has_insight else set()
         for golem_id, doc in docs_of:
             by_golem.setdefault(golem_id, []).append(doc._replace(stated=doc.doc_id in stated))
-        self.fresh.update(by_golem)
+        if not is_first:
+            self.fresh.update(by_golem)
+            self._looked_up.update(golem_id for golem_id in by_golem if not self.index.size(golem_id))
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
         self._inherit(context, now)
@@ -197,7 +200,7 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
 def embed_stored(
     context: DerivationContext, now: datetime, golem_ids: Collection[str] = (), *, waits: bool = True
 ) -> None:
-    """Give vectors to texts of these golems, and with them to texts of all golems that were just recorded.
+    """Give vectors to texts of these golems, and with them to a limited number of texts that were just recorded.
 
     The index is free for questions while the model works. If the model has drifted, texts stay waiting.
 
@@ -211,8 +214,10 @@ def embed_stored(
         return
     try:
         with shared_texts(context, now) as texts:
-            keys, texts.fresh = {*golem_ids, *texts.fresh}, set()
-            newest = texts.without_vector(context, keys)
+            others, limit = texts.fresh.difference(golem_ids), context.policy.search.embedded_at_once
+            newest = texts.without_vector(context, golem_ids) | texts.without_vector(context, others, limit)
+            keys = others.union(golem_ids)
+            texts.fresh = others if len(texts.index.waiting(keys)) > len(newest) else set()
         for batch in _batches(newest):
             with suppress(EmbeddingPaused):
                 hashes, vectors = embed_new(context, batch, now)

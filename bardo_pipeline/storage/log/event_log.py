@@ -535,14 +535,18 @@ class EventLog:
         check_vectors(vectors)
         with self._writing():
             version, files = self._vectors.tail(self._vectors_seen)
-            self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
+            if files:
+                self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
             self._vectors_seen = version
             fresh: dict[tuple[str, str], int] = {}
             for row, key in enumerate(_vector_keys(vectors)):
                 if key not in self._vector_keys:
                     fresh.setdefault(key, row)
             if fresh:
-                self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+                committed = self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+                self._vector_keys.update(fresh)
+                if committed == self._vectors_seen + 1:
+                    self._vectors_seen = committed
             return len(fresh)
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -18,6 +20,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
     search_texts,
     store_texts,
 )
+from bardo_pipeline.derivation.memory.shared_texts import shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -181,6 +184,40 @@ def test_a_text_without_a_vector_is_found_by_words_and_later_by_meaning(root: Pa
     result = search_texts(context, "bridge", now=NOW)
     assert (result.hits[0].text, result.waiting) == (BRIDGE, 0), "a question embeds what waits"
     assert embed_waiting(context, now=NOW) == 0
+
+
+def test_a_text_that_finds_the_model_busy_is_found_by_words_and_gets_its_vector_with_the_next(root: Path) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text(SLIP))
+    with shared_texts(context, NOW) as texts:
+        embedding = texts.embedding
+    with embedding:
+        (waiting,) = store_texts(context, "g-1", [stored_text(BRIDGE)], at=NOW, now=NOW, waits=False)
+        assert (waiting.dimension, waiting.is_new, waiting.count_after) == (0, True, 2)
+        while_busy = search_texts(context, "bridge", now=NOW)
+        assert (while_busy.hits[0].text, while_busy.waiting) == (BRIDGE, 1)
+    (last,) = store_texts(context, "g-1", [stored_text(VAULT)], at=NOW, now=NOW, waits=False)
+    assert last.dimension == 384
+    assert embed_waiting(context, now=NOW, limit=0) == 0
+
+
+def test_threads_that_store_at_once_share_commits_and_count_their_own_texts(root: Path) -> None:
+    contexts = [DerivationContext.open(root) for _ in range(8)]
+    before = contexts[0].log.life_version
+
+    def stored_by(place: int) -> Stored:
+        texts = [stored_text(f"the swap of pool {place} slipped")]
+        return store_texts(contexts[place], "g-1", texts, at=NOW + timedelta(seconds=place), now=NOW, waits=False)[0]
+
+    with ThreadPoolExecutor(8) as threads, contexts[0].home.lock("log"):
+        running = [threads.submit(stored_by, place) for place in range(8)]
+        while contexts[0].log._waiting_writes.count < 7:
+            Event().wait(0.001)
+    results = [one.result() for one in running]
+    assert contexts[0].log.life_version == before + 2
+    assert [one.is_new and one.count_after - one.count_before for one in results] == [1] * 8
+    assert search_texts(contexts[1], "the swap of pool 5", now=NOW).searched["episode"] >= 1
+    assert contexts[2].log.texts()[1].num_rows == 8
 
 
 def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.memory.free_texts import search_texts
+from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.errors import ToolError
+from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.conftest import copy_home
 from tests.support.homes.tool_homes import ToolHome, tool_home
 
@@ -88,6 +91,25 @@ def test_an_insight_that_is_stated_already_gets_an_upvote(home: ToolHome) -> Non
     assert (again.operation, again.insight_id, again.confidence_after) == ("UPVOTE", first.insight_id, 0.7)
     result = home.call("memory_get_insights")
     assert (result.total, result.insights[0].confidence, result.insights[0].upvotes) == (1, 0.7, 1)
+
+
+def test_every_search_ranks_and_filters_an_insight_by_its_votes(home: ToolHome) -> None:
+    trusted = add(home, "Gas is cheapest between two and five in the morning UTC.", "gas_timing")
+    home.wait(minutes=1)
+    doubted = add(home, "The gas price of a block tells nothing about the next hour.", "gas_timing")
+    change(home, "UPVOTE", trusted.insight_id)
+    for _ in range(3):
+        change(home, "DOWNVOTE", doubted.insight_id)
+
+    def retained(**options: Any) -> dict[str, float]:
+        rows = search(home.context, "gas", now=home.at, store="entries", golem_id=home.golem, **options).to_pylist()
+        return {row["id"]: row["retained"] for row in rows}
+
+    assert retained() == {trusted.insight_id: 0.7, doubted.insight_id: pytest.approx(0.15)}
+    assert retained(filters=Filters(confidence_min=0.7)) == {trusted.insight_id: 0.7}
+    assert retained(without=[trusted.insight_id]) == {doubted.insight_id: pytest.approx(0.15)}
+    found = search_texts(home.context, "gas", now=home.at, golem_ids=[home.golem], confidence_min=0.2)
+    assert [hit.text_id for hit in found.hits] == [trusted.insight_id]
 
 
 def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> None:
