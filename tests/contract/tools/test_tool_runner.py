@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.memory.shared_texts import shared_texts
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
-from tests.support.tool_homes import OPEN, tool_home
+from tests.support.homes.tool_homes import OPEN, tool_home
 
 
 def test_an_episode_acknowledged_without_a_vector_gets_one_behind_the_answer(tmp_path: Path) -> None:
