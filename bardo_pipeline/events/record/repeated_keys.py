@@ -97,7 +97,7 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
         if pa.types.is_struct(field.type):
             own = f"(1 + {_key_count(field.type, inner)})"
         elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-            own = f"(1 + {_key_count(field.type.value_type, '')} * len({inner}))"
+            own = f"(1 + {_keys_of_elements(field.type.value_type, inner)})"
         if field.name in OPTIONAL:
             own = f"({own} if {inner} is not None else line.rfind(b'\"{field.name}\":') >= 0)"
         elif field.nullable and own != "1":
@@ -105,6 +105,13 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
         parts.append(own)
     plain = parts.count("1")
     return f"({' + '.join([str(plain), *(part for part in parts if part != '1')])})"
+
+
+def _keys_of_elements(kind: pa.DataType, lists: str) -> str:
+    """Return an expression for the number of keys of the objects in a list; objects without a list have the same."""
+    if any(".element" in _key_count([field], ".element") for field in kind):
+        return f"sum([{_key_count(kind, 'element')} for element in {lists}])"
+    return f"{_key_count(kind, '')} * len({lists})"
 
 
 _colons_needed: Callable[[bytes, Any], int] = eval(  # noqa: S307

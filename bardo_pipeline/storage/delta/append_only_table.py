@@ -73,6 +73,7 @@ class AppendOnlyTable:
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._checkpoint: int | None = None
+        self._facts: tuple[int, dict[str, str]] = (-1, {})
         self._stats_columns = tuple(stats_columns)
         try:
             self._handle = commits.opened(path)
@@ -117,9 +118,12 @@ class AppendOnlyTable:
         if newest - self._opened_at >= self._reopen_commits:
             self._handle, self._opened_at = commits.opened(self.path), newest
         elif newest > int(self._handle.version()):
-            for version in range(int(self._handle.version()) + 1, newest + 1):
-                commits.actions_of(commits.commit_path(self.path, version))
-            self._handle.update_incremental()
+            try:
+                for version in range(int(self._handle.version()) + 1, newest + 1):
+                    commits.actions_of(commits.commit_path(self.path, version))
+                self._handle.update_incremental()
+            except FileNotFoundError:  # maintenance deleted commits before a checkpoint
+                self._handle, self._opened_at = commits.opened(self.path), newest
         self._commits.at = max(newest, int(self._handle.version()))
         return self._handle
 
@@ -315,8 +319,11 @@ class AppendOnlyTable:
 
     def facts(self) -> dict[str, str]:
         """Return the texts stored in the newest commit."""
-        facts = commits.facts_of(commits.commit_path(self.path, self.version))
-        return {name: value for name, value in facts.items() if isinstance(value, str)}
+        version = self.version
+        if self._facts[0] != version:
+            facts = commits.facts_of(commits.commit_path(self.path, version))
+            self._facts = version, {name: value for name, value in facts.items() if isinstance(value, str)}
+        return self._facts[1]
 
     def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
         """Return the newest version and its files with the rows after `since_version`, as one snapshot.
@@ -454,7 +461,7 @@ class AppendOnlyTable:
         return self.version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
-        return [DataFile(self._absolute(file.path), file.rows) for file in commits.stored_files(handle)]
+        return [DataFile(self._absolute(file.path), file.rows, file.bounds) for file in commits.stored_files(handle)]
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
         """Sort files by the minimum of a column; files without statistics come first."""
