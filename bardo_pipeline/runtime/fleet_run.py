@@ -35,7 +35,7 @@ from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_
 from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import birth_record
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.events.record.model import PHASES, Vitality
@@ -65,6 +65,8 @@ class FleetRun(Cohort):
             )
         if run.founding.loan is not None and run.market.reserves is None:
             raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
+        if context.frozen is not None:
+            raise DerivationError(context.frozen)  # before a golem is born whose death could not be completed
         policy = context.policy
         super().__init__(tape_of(run.market, policy), Fleet([], [], policy), policy, context.derivation_id)
         self.context, self.run, self.clock = context, run, clock

@@ -26,7 +26,9 @@ from tests.crash.roles import ROLES, Stage, furnish
 from tests.crash.windows import WINDOWS, Trap, Window
 
 WRITERS = 4
-SECONDS_MAX = 120.0
+SECONDS_MAX = 600.0
+"""Silence after which a child counts as hung; a busy machine takes minutes to derive a home and its warehouse."""
+
 ROUNDS_A_HOME = 5
 _WRITING = ("writer", "batch")
 

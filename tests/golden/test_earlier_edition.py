@@ -25,6 +25,10 @@ from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.derivation.versions.side_derivations import adopt
 from bardo_pipeline.derivation.versions.what_if import what_if
 from bardo_pipeline.errors import DerivationError, SchemaVersionError
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.market.synthetic import flat_market
+from bardo_pipeline.runtime.fleet_run import FleetRun
+from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
@@ -102,6 +106,14 @@ def test_tables_of_an_earlier_edition_refuse_rows_of_this_version(earlier: Deriv
         projections.replaceable("facts").replace(projections.read("facts"), set(range(earlier.home.bucket_count)))
     with pytest.raises(DerivationError, match="it can be read, not continued"):
         derive_home(earlier, clock=lambda: NOW, marts=False)
+
+
+def test_no_golem_is_born_in_a_home_that_cannot_complete_its_death(earlier: DerivationContext) -> None:
+    before = earlier.log.life_version, earlier.log.version
+    run = Run("late", flat_market(bars=60, start=NOW), golems=1, generations=1, founding=Founding())
+    with pytest.raises(DerivationError, match="it can be read, not continued"):
+        FleetRun(earlier, run, lambda: NOW).live()
+    assert (earlier.log.life_version, earlier.log.version) == before
 
 
 def test_maintenance_leaves_the_tables_of_an_earlier_edition_readable(earlier: DerivationContext) -> None:

@@ -117,6 +117,7 @@ class MemoryFleetRun(fleet_run.FleetRun):
         stores: Any = SimpleNamespace(
             policy=policy,
             derivation_id="by hand",
+            frozen=None,
             log=self.memory,
             home=None,
             deriving=nullcontext,
