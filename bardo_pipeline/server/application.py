@@ -54,6 +54,7 @@ from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
+from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216}
@@ -97,6 +98,7 @@ class Application:
     clock : current UTC time
     version : version of the library
     instance : id of this process, by which a client recognizes it
+    merge_seconds : time between merges of small files of life events
     """
 
     def __init__(
@@ -109,9 +111,10 @@ class Application:
         clock: Callable[[], datetime],
         version: str,
         instance: str,
+        merge_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
-        self._clock, self._version, self._instance = clock, version, instance
+        self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
         self._writes: dict[tuple[str | None, frozenset[str]], tuple[float, dict[str, Any]]] = {}
@@ -163,7 +166,7 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        idle = asyncio.create_task(self._recorder.close_idle())
+        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._merge_life_files())]
         self.warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
         self.warming.add_done_callback(_log_failure)
         try:
@@ -172,9 +175,21 @@ class Application:
                     await stack.enter_async_context(enter())
                 yield
         finally:
-            idle.cancel()
+            for task in idle:
+                task.cancel()
             await self._recorder.close()
             await asyncio.to_thread(self._warm.close)
+
+    async def _merge_life_files(self) -> None:
+        """Merge small files of life events, at intervals, until cancelled: each call of a tool appends one."""
+        while True:
+            await asyncio.sleep(self._merge_seconds)
+            try:
+                await self._warm.read(
+                    None, lambda context: merge_life_files(context.home, context.policy, now=self._clock())
+                )
+            except Exception as error:
+                logger.warning("the files of life events could not be merged: %s", error)
 
     def _counted(self, name: str, endpoint: Endpoint) -> Endpoint:
         async def counted(request: Request) -> Response:

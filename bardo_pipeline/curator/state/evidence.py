@@ -164,6 +164,11 @@ def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPol
     return _judged(records, market_codes(records), structures, policy)
 
 
+def trial_effects(records: pa.Table, structures: Structures) -> Findings:
+    """Return the effects in ppm of single verified trials in records (EVIDENCE_COLUMNS), as recorded."""
+    return _chosen(records, market_codes(records), structures)
+
+
 def capped(effect_ppm: Int64Array) -> Int64Array:
     """Return effects as evidence counts them: at most the whole value of the position."""
     return np.clip(effect_ppm, -_LIMIT_PPM, _LIMIT_PPM)

@@ -80,8 +80,11 @@ def slots(array: pa.Array) -> NDArray[Any]:
     assert is_number(kind), f"{kind} has no numeric buffer"
     letter = "i" if pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind) else "u"
     letter = "f" if pa.types.is_floating(kind) else letter
-    values: NDArray[Any] = np.frombuffer(array.buffers()[1] or b"", dtype=f"<{letter}{kind.bit_width // 8}")
-    return values[array.offset : array.offset + len(array)]
+    dtype = np.dtype(f"<{letter}{kind.bit_width // 8}")
+    if not len(array):  # its buffer may have a byte that belongs to no value
+        return np.zeros(0, dtype)
+    values: NDArray[Any] = np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+    return values
 
 
 def text_offsets(array: pa.Array) -> NDArray[np.int32]:
