@@ -8,6 +8,7 @@ Source: architecture ("Pydantic stands at the doors"); EV-3, EV-4.
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -21,8 +22,10 @@ from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.custody.sealing import has_private_parts
 from bardo_pipeline.events.experience.reported_experience import TimedReport
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, LifeEvent
+from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.arrow_schema import field_annotation, split_constraints
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord, Moment
+from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.events.record.repeated_keys import repeated_record_key
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -112,12 +115,13 @@ _DECODER = msgspec.json.Decoder(_struct(DecisionCycleRecord), strict=True)
 
 def record_json_schema() -> dict[str, Any]:
     """Return the schema of a record, a line of a `*.jsonl` file."""
-    return _schema(DecisionCycleRecord)
+    return _described(_schema(DecisionCycleRecord), RECORD_FIELDS)
 
 
 def life_json_schema() -> dict[str, Any]:
     """Return the schema of a life event, a line of a `*.life.jsonl` file; its id is optional."""
-    schema = _schema(LifeEvent)
+    payloads = {name: f"Content of the event {kind}; null for other kinds." for kind, name in ATTRIBUTE_OF.items()}
+    schema = _described(_schema(LifeEvent), RECORD_FIELDS | LIFE_FIELDS, own=payloads)
     schema["required"] = [name for name in schema["required"] if name != "event_id"]
     schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in ATTRIBUTE_OF.items()]
     return schema
@@ -131,6 +135,17 @@ def report_json_schema() -> dict[str, Any]:
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     made = model.model_json_schema(schema_generator=_Plain)
     return {"$schema": DIALECT, "$id": f"bardo:{made['title']}/{SCHEMA_VERSION}", **made}
+
+
+def _described(
+    schema: dict[str, Any], texts: Mapping[str, str], own: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Add the description of each field. own: of fields of the outermost object."""
+    for name, part in [*schema["$defs"].items(), (schema["title"], schema)]:
+        outer = own if own is not None and part is schema else {}
+        for field, described in part.get("properties", {}).items():
+            described.setdefault("description", outer.get(field) or texts.get(f"{name}.{field}") or texts[field])
+    return schema
 
 
 def _of_kind(kind: str, payload: str) -> dict[str, Any]:

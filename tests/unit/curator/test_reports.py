@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.curate import curate
-from bardo_pipeline.curator.passes.weigh import report_interval
+from bardo_pipeline.curator.passes.weigh import own_effect, report_interval
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.evidence import gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.curator.state.reports import situations_of
-from bardo_pipeline.curator.state.structures import Structures
+from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.experience.reported_experience import Report, record_of, report
 from bardo_pipeline.events.record import arrow_schema
@@ -187,6 +187,22 @@ def test_the_interval_of_a_report_fits_any_scale_and_needs_more_witnesses_than_n
     assert 0 < small[0] < 100 < small[1]
     assert large == pytest.approx([1_000 * v for v in small], rel=0.01)
     assert bounds([100, 110, 90])[0] < 0, "three witnesses are luck"
+
+
+def test_the_interval_of_a_rule_widens_with_the_rules_of_as_many_conditions() -> None:
+    def low_of_first(singles: int, pairs: int) -> int:
+        state = GrimoireState()
+        conditions = [f"c={i}" for i in range(singles)] + [f"a={i}&b=x" for i in range(pairs)]
+        about = Structure("report", NO_MARKET, "tools", NO_MARKET, action_type="act")
+        codes = np.array([state.structures.code(about._replace(cause=text)) for text in conditions])
+        state.ensure(np.full(len(codes), state.golem_code("g-tools")), codes)
+        for name, value in (("own_count", 20), ("own_sum", 20 * 400), ("own_sumsq", 20 * 500**2)):
+            state[name][:] = value
+        _, low, _, _ = own_effect(state, np.arange(1), POLICY)
+        return int(low[0])
+
+    assert low_of_first(1, 0) > 0 > low_of_first(100, 0)
+    assert low_of_first(1, 100) == low_of_first(1, 0), "pairs have their own share of the false alarms"
 
 
 def test_a_built_record_is_whole_and_passes_each_door() -> None:

@@ -1,0 +1,51 @@
+"""Each field of each published schema has a description, and no description is of a field that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
+from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
+from bardo_pipeline.events.record_json import life_json_schema, record_json_schema, report_json_schema
+from bardo_pipeline.server.application import OPERATIONS
+from bardo_pipeline.server.openapi import openapi_document
+from bardo_pipeline.tools.catalogue import TOOLS
+
+SCHEMAS = {
+    "record": record_json_schema(), "life": life_json_schema(), "report": report_json_schema(),
+    **{f"{name} input": tool.input_schema for name, tool in TOOLS.items()},
+    **{f"{name} output": tool.output_schema for name, tool in TOOLS.items()},
+    **{operation.parameters.__name__: operation.parameters.model_json_schema() for operation in OPERATIONS},
+}  # fmt: skip
+
+
+def fields(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Object, name and schema of each field at any depth."""
+    for name, part in [*schema.get("$defs", {}).items(), (schema.get("title", ""), schema)]:
+        for field, described in part.get("properties", {}).items():
+            yield name, field, described
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
+def test_each_field_has_a_description(schema: dict[str, Any]) -> None:
+    assert [(name, field) for name, field, described in fields(schema) if not described.get("description")] == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "schema"), [(RECORD_FIELDS, "record"), (LIFE_FIELDS, "life")], ids=["record", "life"]
+)
+def test_each_description_is_of_a_field(texts: dict[str, str], schema: str) -> None:
+    known = {key for name, field, _ in fields(SCHEMAS[schema]) for key in (field, f"{name}.{field}")}
+    assert set(texts) <= known
+    assert all(text.endswith(".") and len(text) <= 120 for text in texts.values())
+
+
+def test_each_parameter_of_a_route_has_a_description() -> None:
+    document = openapi_document(OPERATIONS, "1")
+    for path, methods in document["paths"].items():
+        for described in methods.values():
+            for parameter in described.get("parameters", ()):
+                assert parameter["in"] == "path" or parameter["description"], (path, parameter["name"])
