@@ -24,8 +24,11 @@ from bardo_pipeline.quality.true_effects import PlantedTruth, Yardstick, cell_na
 
 VERDICTS = ("right", "wrong", "unsupported", "expired", "decoy")
 RIGHT, WRONG, UNSUPPORTED, EXPIRED, DECOY = range(5)
-SUBJECTS = ("rule", "link", "level")
-"""Kinds of statement: the worth of acting, a causal link, the usual level of a metric."""
+SUBJECTS = ("rule", "link", "level", "choice")
+"""Kinds of statement: worth of acting, causal link, usual level of a metric, worth of a half-width or of presence."""
+
+_ABOUT_TRUTHS = SUBJECTS[:3]
+"""Subjects that count as junk if nothing supports them; choices have a share of their own."""
 
 VERDICT_SCHEMA = pa.schema(
     [
@@ -183,9 +186,15 @@ class Look:
 
     @property
     def junk(self) -> float | None:
-        """Share of active entries without support by outcomes."""
-        entries = self.verdicts.num_rows
-        return self.count(WRONG, UNSUPPORTED, DECOY) / entries if entries else None
+        """Share of active entries without support by outcomes, choices left out."""
+        entries = self.count(*range(len(VERDICTS)), subjects=_ABOUT_TRUTHS)
+        return self.count(WRONG, UNSUPPORTED, DECOY, subjects=_ABOUT_TRUTHS) / entries if entries else None
+
+    @property
+    def choice_precision(self) -> float | None:
+        """Share of right choices among those that the yardstick decides, expired ones left out."""
+        graded = self.count(RIGHT, WRONG, subjects=("choice",))
+        return self.count(RIGHT, subjects=("choice",)) / graded if graded else None
 
     @property
     def recall(self) -> float | None:
@@ -205,15 +214,15 @@ def with_verdict(verdicts: pa.Table, verdict: int) -> pa.Table:
 
 
 def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: Policy) -> Look:
-    """Grade every active entry of a grimoire at a moment, without rules about choices, which have no yardstick yet.
+    """Grade every active entry of a grimoire at a moment, without strategy fragments, which follow their parts.
 
     Parameters
     ----------
     grimoire : ENTRY_SCHEMA at that moment
     met : golem_id, cell, windows: market windows in which decisions of the golem were judged in that cell
     """
-    is_choice = pc.is_in(grimoire["source"], value_set=pa.array(["choice", "strategy"]))
-    living = split_by_band(grimoire.filter(pc.and_(pc.equal(grimoire["status"], "active"), pc.invert(is_choice))))
+    is_fragment = pc.equal(grimoire["source"], "strategy")
+    living = split_by_band(grimoire.filter(pc.and_(pc.equal(grimoire["status"], "active"), pc.invert(is_fragment))))
     judged = _verdicts(living, at_us, ground, policy)
     golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000
@@ -225,12 +234,13 @@ def _verdicts(living: pa.Table, at_us: int, ground: Ground, policy: Policy) -> p
     count = living.num_rows
     verdict, truth = np.full(count, UNSUPPORTED), np.full(count, "", dtype=object)
     source = living["source"].to_numpy(zero_copy_only=False)
-    subject = np.where(source == "pattern", 0, np.where(source == "causal", 1, 2))
+    subject = np.select([source == "pattern", source == "causal", source == "choice"], [0, 1, 3], 2)
     sign = int_column(living, "sign")
-    rules, links, levels = (np.flatnonzero(subject == s) for s in range(3))
+    rules, links, levels, choices = (np.flatnonzero(subject == s) for s in range(len(SUBJECTS)))
     verdict[rules], truth[rules] = _rules(living.take(pa.array(rules)), sign[rules], at_us, ground, policy.worth)
     verdict[links], truth[links] = _links(living.take(pa.array(links)), sign[links], at_us, ground)
     verdict[levels] = _levels(living.take(pa.array(levels)), at_us, ground)
+    verdict[choices] = _choices(living.take(pa.array(choices)), sign[choices], at_us, ground)
     columns = {
         **{name: living[name] for name in ("golem_id", "entry_id", "structure")},
         "subject": pa.array(SUBJECTS).take(pa.array(subject)),
@@ -309,6 +319,18 @@ def _levels(levels: pa.Table, at_us: int, ground: Ground) -> Int64Array:
     named = zip(levels["golem_id"].to_pylist(), levels["metric"].to_pylist(), stated, strict=True)
     right = [ground.levels.is_right(golem_id, metric, at_us, about) for golem_id, metric, about in named]
     return np.where(np.array(right, bool), RIGHT, WRONG)
+
+
+def _choices(choices: pa.Table, sign: Int64Array, at_us: int, ground: Ground) -> Int64Array:
+    """Return verdicts of rules about choices: their sign beside the yardstick's.
+
+    After the turn a choice that its markets leave undecided keeps the sign from before.
+    """
+    about = list(zip(choices["action_type"].to_pylist(), choices["regime"].to_pylist(), strict=True))
+    before, after = (np.array([y.choices.get(a, 0) for a in about], np.int64) for y in (ground.before, ground.after))
+    now = np.where(after != 0, after, before) if ground.turned(at_us) else before
+    expired = (now != sign) & (sign == before) & (before != 0) & ground.outlived(choices, at_us)
+    return np.select([sign == 0, expired, now == 0, now == sign], [UNSUPPORTED, EXPIRED, UNSUPPORTED, RIGHT], WRONG)
 
 
 def _cells_known(judged: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: WorthPolicy) -> list[Recalled]:

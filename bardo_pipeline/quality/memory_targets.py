@@ -17,7 +17,7 @@ from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of
 from bardo_pipeline.policy import Policy, WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration
-from bardo_pipeline.quality.grimoire_precision import EXPIRED, RIGHT, Ground, Look, with_verdict
+from bardo_pipeline.quality.grimoire_precision import EXPIRED, RIGHT, WRONG, Ground, Look, with_verdict
 
 _IS_KEPT = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
 
@@ -155,6 +155,7 @@ def bounds(
         Bound.of("precision", last.precision, "at least", policy.precision_min, right),
         Bound.of("recall", last.recall, "at least", policy.recall_min, recalled),
         Bound.of("junk", last.junk, "below", policy.junk_max, f"of {last.verdicts.num_rows:,} living entries"),
+        *_choice_bounds(last, policy),
         Bound.of("decoys", decoys, "at most", policy.decoy_confidence_max, surest),
     ]
     if faded is not None:
@@ -172,3 +173,13 @@ def bounds(
         detail = f"of what {foretold.belief_count:,} beliefs foretold for the following day"
         results.append(Bound.of("Brier score", score, "at most", policy.brier_max, detail))
     return tuple(results)
+
+
+def _choice_bounds(last: Look, policy: WorthPolicy) -> list[Bound]:
+    """Return the bound of rules about choices; none if no choice has a yardstick."""
+    if last.choice_precision is None:
+        return []
+    detail = (
+        f"of {last.count(RIGHT, WRONG, subjects=('choice',)):,} living choices that the yardstick decides are right"
+    )
+    return [Bound.of("precision of choices", last.choice_precision, "at least", policy.precision_min, detail)]

@@ -6,7 +6,9 @@ Observations of one day are not independent, so the error of a mean is computed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -93,9 +95,38 @@ class Judged:
         return len(self.golem)
 
     @classmethod
-    def together(cls, parts: list[Judged]) -> Judged:
+    def together(cls, parts: Sequence[Judged]) -> Judged:
         """Concatenate the decisions of several markets."""
         return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedChoices:
+    """Closed windows of trials, one array element for each golem, window and alternative.
+
+    Parameters
+    ----------
+    market : number of the market
+    at_us : time of the verdict, UTC microseconds
+    act : index in the action types of choices
+    regime : index in REGIMES, of the window's first tick
+    effect_ppm : the alternative less its rival, share of the position's value
+    """
+
+    market: Int64Array
+    at_us: Int64Array
+    act: Int64Array
+    regime: Int64Array
+    effect_ppm: Int64Array
+
+    @classmethod
+    def together(cls, parts: Sequence[JudgedChoices]) -> JudgedChoices:
+        """Concatenate the windows of several markets."""
+        return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
+
+
+ChoiceSigns = Mapping[tuple[str, str | None], int]
+"""+1 the choice pays, -1 it loses, 0 undecided, by action type and regime, None for all regimes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +139,7 @@ class Yardstick:
     sigma : standard deviation of a window's mean
     windows, days : counts
     sure : +1 acting pays, -1 it loses, 0 undecided
+    choices : the same sign of each choice (measure_choices)
     """
 
     effect: Float64Array
@@ -116,6 +148,7 @@ class Yardstick:
     windows: Int64Array
     days: Int64Array
     sure: Int64Array
+    choices: ChoiceSigns = field(default_factory=dict)
 
     @property
     def strength(self) -> Float64Array:
@@ -142,16 +175,38 @@ def measure(judged: Judged, curator: CuratorPolicy, worth: WorthPolicy) -> Yards
     gas = np.searchsorted(curator.gas_edges, judged.gas_ratio, side="right")
     cell = (judged.regime.astype(np.int64) * 5 + band) * 3 + gas
     look = judged.market * _MARKET_SPAN + judged.at_us // (worth.window_minutes * _MINUTE_US)
+    day = judged.market * _MARKET_SPAN + judged.at_us // _DAY_US
+    return _measured(cell, look, day, judged.effect_ppm, CELLS, worth)
+
+
+def measure_choices(judged: JudgedChoices, acts: Sequence[str], worth: WorthPolicy) -> ChoiceSigns:
+    """Return the sign of each choice, in each regime and over all. All golems' windows of one moment count once.
+
+    acts: the action types of choices.
+    """
+    places = (*REGIMES, None)
+    twice = {f.name: np.tile(getattr(judged, f.name), 2) for f in fields(judged)}
+    regime = np.concatenate([judged.regime, np.full(len(judged.regime), len(REGIMES))])
+    cell = twice["act"].astype(np.int64) * len(places) + regime
+    look = twice["market"] * _MARKET_SPAN + twice["at_us"] // _MINUTE_US
+    day = twice["market"] * _MARKET_SPAN + twice["at_us"] // _DAY_US
+    sure = _measured(cell, look, day, twice["effect_ppm"], len(acts) * len(places), worth).sure
+    return dict(zip(product(acts, places), sure.tolist(), strict=True))
+
+
+def _measured(
+    cell: Int64Array, look: Int64Array, day: Int64Array, effect_ppm: Int64Array, cells: int, worth: WorthPolicy
+) -> Yardstick:
+    """Return the yardstick of effects. look, day: window and day of each; effects of a window count once, as a mean."""
     pairs, first, place = np.unique(np.stack([cell, look], 1), axis=0, return_index=True, return_inverse=True)
     place = place.reshape(-1)
     seen = np.bincount(place, minlength=len(pairs)).astype(np.float64)
-    mean = np.bincount(place, judged.effect_ppm.astype(np.float64), minlength=len(pairs)) / seen
-    day = judged.market[first] * _MARKET_SPAN + judged.at_us[first] // _DAY_US
-    windows = np.bincount(pairs[:, 0], minlength=CELLS) if len(pairs) else np.zeros(CELLS, np.int64)
+    mean = np.bincount(place, effect_ppm.astype(np.float64), minlength=len(pairs)) / seen
+    windows = np.bincount(pairs[:, 0], minlength=cells) if len(pairs) else np.zeros(cells, np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        effect = np.bincount(pairs[:, 0], mean, minlength=CELLS) / windows
-        days, error = _error_between_days(pairs[:, 0], day, mean - effect[pairs[:, 0]], windows)
-        sigma = np.sqrt(np.bincount(pairs[:, 0], (mean - effect[pairs[:, 0]]) ** 2, minlength=CELLS) / windows)
+        effect = np.bincount(pairs[:, 0], mean, minlength=cells) / windows
+        days, error = _error_between_days(pairs[:, 0], day[first], mean - effect[pairs[:, 0]], windows)
+        sigma = np.sqrt(np.bincount(pairs[:, 0], (mean - effect[pairs[:, 0]]) ** 2, minlength=cells) / windows)
         enough = (days >= worth.yardstick_days_min) & (np.abs(effect) >= worth.yardstick_z * error)
     sure = np.where(enough, np.sign(effect), 0.0)
     return Yardstick(effect, error, sigma, windows, days, np.nan_to_num(sure).astype(np.int64))
@@ -164,8 +219,8 @@ def _error_between_days(
     groups, place = np.unique(np.stack([cell, day], 1), axis=0, return_inverse=True)
     total = np.bincount(place.reshape(-1), deviation, minlength=len(groups))
     group_cell = groups[:, 0] if len(groups) else np.zeros(0, np.int64)
-    days = np.bincount(group_cell, minlength=CELLS)
-    squares = np.bincount(group_cell, total**2, minlength=CELLS)
+    days = np.bincount(group_cell, minlength=len(windows))
+    squares = np.bincount(group_cell, total**2, minlength=len(windows))
     return days, np.sqrt(squares * days / np.maximum(days - 1, 1)) / np.maximum(windows, 1)
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from multiprocessing import get_context
 
@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.state.evidence import flatten_lists, is_verified
+from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZON, flatten_lists, is_verified
+from bardo_pipeline.curator.state.structures import choice_act
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.heartbeat.choice_trials import alternatives
 from bardo_pipeline.heartbeat.entry_names import EntryNames
-from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.heartbeat.fleet import HORIZONS, Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import nothing_known
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.step import step
@@ -32,7 +34,7 @@ from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.grimoire_precision import NO_COSTS, TrueReadings
-from bardo_pipeline.quality.true_effects import Judged, Yardstick, measure
+from bardo_pipeline.quality.true_effects import Judged, JudgedChoices, Yardstick, measure, measure_choices
 
 _CHUNK_TICKS = 1_000
 _ALONE_BARS = 50_000
@@ -50,8 +52,13 @@ class Other:
     number: int
 
 
-def judged_on(other: Other, founding: Founding, policy: Policy) -> Judged:
-    """Return all trial verdicts of a memoryless fleet in this market. Deterministic.
+def choice_acts(policy: Policy) -> tuple[str, ...]:
+    """Return the action types of the choices on trial."""
+    return tuple(choice_act(alternative, beside)[1] for _, alternative, beside in alternatives(policy))
+
+
+def judged_on(other: Other, founding: Founding, policy: Policy) -> tuple[Judged, JudgedChoices]:
+    """Return all trial verdicts of a memoryless fleet in this market, on decisions and on choices. Deterministic.
 
     founding: must give enough credits and lifespan for the whole market.
     """
@@ -65,14 +72,30 @@ def judged_on(other: Other, founding: Founding, policy: Policy) -> Judged:
         for i in range(golems)
     ]  # fmt: skip
     fleet = Fleet([g for g, _ in lives], [b for _, b in lives], policy)
-    recall, parts = nothing_known(golems, EntryNames()), []
+    recall, parts, choices = nothing_known(golems, EntryNames()), [], []
     for start in range(0, tape.ticks, _CHUNK_TICKS):
         stop = min(start + _CHUNK_TICKS, tape.ticks)
         out = Buffers(golems, stop - start)
         for t in range(start, stop):
             step(fleet, tape, t, recall=recall, policy=policy, out=out, at=t - start)
         parts.append(_judged(out, tape.at_us, other.number))
-    return Judged.together(parts)
+        choices.append(_judged_choices(out, tape.at_us[start:stop], other.number, policy))
+    return Judged.together(parts), JudgedChoices.together(choices)
+
+
+def _judged_choices(out: Buffers, at_us: Int64Array, number: int, policy: Policy) -> JudgedChoices:
+    """Return the windows that a chunk closed, at the horizon that counts. at_us: times of the chunk's ticks."""
+    if "window_due" not in out:
+        return JudgedChoices(*(np.zeros(0, np.int64) for _ in fields(JudgedChoices)))
+    kinds, due = alternatives(policy), out["window_due"]
+    counts = np.array([[EVIDENCE_HORIZON[choice] == horizon for choice, _, _ in kinds] for horizon in HORIZONS])
+    applies = due[..., None] & counts
+    leaving = [code for code, (_, name, _) in enumerate(kinds) if name == "leave"]
+    applies[..., leaving] &= (out["window_width"] > 0)[..., None]
+    golem, tick, horizon, act = np.nonzero(applies)
+    effect = out["window_effect_ppm"].reshape(*due.shape, len(kinds))[golem, tick, horizon, act]
+    regime = out["window_regime"][golem, tick, horizon].astype(np.int64)
+    return JudgedChoices(np.full(len(golem), number), at_us[tick], act, regime, effect)
 
 
 def _judged(out: Buffers, at_us: Int64Array, number: int) -> Judged:
@@ -147,7 +170,7 @@ def measuring(
         return
     pool: Executor
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        running: dict[Other, Future[Judged]] = {
+        running: dict[Other, Future[tuple[Judged, JudgedChoices]]] = {
             other: pool.submit(judged_on, other, founding, policy) for group in groups for other in group
         }
         try:
@@ -158,7 +181,7 @@ def measuring(
 
 def _gathered(
     groups: Sequence[Sequence[Other]],
-    judged: Callable[[Other], Judged],
+    judged: Callable[[Other], tuple[Judged, JudgedChoices]],
     policy: Policy,
     on_progress: Callable[[float], None],
 ) -> list[Yardstick]:
@@ -169,5 +192,7 @@ def _gathered(
             on_progress(done / total)
             parts.append(judged(other))
             done += 1
-        yards.append(measure(Judged.together(parts), policy.curator, policy.worth))
+        decisions, choices = zip(*parts, strict=True)
+        signs = measure_choices(JudgedChoices.together(choices), choice_acts(policy), policy.worth)
+        yards.append(replace(measure(Judged.together(decisions), policy.curator, policy.worth), choices=signs))
     return yards

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.curator.state.structures import Structure, choice_act
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.grimoire_precision import NO_COSTS, Ground, Look, TrueReadings, judge_link, look
 from bardo_pipeline.quality.known_questions import questions, score_answers, words_for
 from bardo_pipeline.quality.memory_targets import Discoveries, bounds, fades
-from bardo_pipeline.quality.true_effects import CELLS, Judged, PlantedTruth, Yardstick, cell_name, measure, windows_met
+from bardo_pipeline.quality.true_effects import (
+    CELLS,
+    Judged,
+    JudgedChoices,
+    PlantedTruth,
+    Yardstick,
+    cell_name,
+    measure,
+    measure_choices,
+    windows_met,
+)
 from bardo_pipeline.runtime.memory_evaluation import discoveries_in
 from tests.support.knowledge.handmade_grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 
@@ -275,6 +286,44 @@ def test_the_yardstick_counts_a_window_once_and_needs_days() -> None:
     short = Judged(**{n: v[day < 3] for n, v in vars(storm).items()})
     assert measure(short, POLICY.curator, POLICY.worth).sure[cell] == 0
     assert not measure(Judged(**{n: v[:0] for n, v in vars(storm).items()}), POLICY.curator, POLICY.worth).sure.any()
+
+
+def choice(alternative: str, sign: int, regime: str | None = None, **fields: Any) -> dict[str, Any]:
+    act = choice_act(alternative, "range_160")
+    return entry("g-1", Structure("choice", "ethereum", "uniswap_v3", "USDC/WETH", *act, regime), sign=sign, **fields)
+
+
+@pytest.mark.row("X-5")
+def test_choices_are_graded_by_the_signs_of_their_yardstick_apart_from_rules() -> None:
+    acts = ("add_liquidity", "remove_liquidity")
+    day = np.arange(16) % 8
+    windows = JudgedChoices(
+        market=np.zeros(16, np.int64), at_us=day * DAY_US, act=np.arange(16) // 8, regime=np.zeros(16, np.int64),
+        effect_ppm=np.where(np.arange(16) < 8, -900 - day, np.where(day % 2, 900, -900)),
+    )  # fmt: skip
+    signs = measure_choices(windows, acts, POLICY.worth)
+    assert {about: sign for about, sign in signs.items() if sign} == {
+        ("add_liquidity", "trending_up"): -1, ("add_liquidity", None): -1,
+    }  # fmt: skip
+    turned = {("add_liquidity", None): 1}
+    before, after = (replace(yardstick(c4=900.0), choices=by) for by in (signs, turned))
+    truth = Ground(before, after, (), START_US, START_US + 5 * DAY_US, LEVELS)
+    old = {"created_at": datetime.fromtimestamp(START_US / 1e6, UTC)}
+    rows = [
+        choice("enter", -1, **old), choice("enter", 1, "trending_up", **old), choice("leave", 1, **old),
+    ]  # fmt: skip
+
+    def verdicts(day: int) -> dict[str, str]:
+        seen_then = look(grimoire(*rows), met(), START_US + day * DAY_US, truth, POLICY).verdicts.to_pylist()
+        return {"|".join(row["structure"].split("|")[5:7]): row["verdict"] for row in seen_then}
+
+    first, last = verdicts(2), verdicts(10)
+    assert first == {
+        "add_liquidity|-": "right", "add_liquidity|trending_up": "wrong", "remove_liquidity|-": "unsupported",
+    }  # fmt: skip
+    assert last == first | {"add_liquidity|-": "expired"}
+    graded = look(grimoire(*rows), met(), START_US + 2 * DAY_US, truth, POLICY)
+    assert (graded.choice_precision, graded.precision, graded.junk) == (0.5, None, None)
 
 
 def test_windows_are_counted_up_to_the_moment() -> None:
