@@ -159,6 +159,8 @@ class _Run:
         for name, spec in TABLES.items():
             if spec.grows and (folder / name / "_delta_log").exists():
                 table, lock = projections.growing(name).table, f"derive-{folder.name}"
+                if table.columns.is_earlier:
+                    continue  # this version writes other columns, and nothing is appended to it
                 self._maintain_table(table, Layout(spec.key), lock, self.policy.care.projection_commits_kept, None)
 
     def _maintain_table(
