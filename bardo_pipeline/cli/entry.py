@@ -1,7 +1,7 @@
 """The program `bardo`: asks the running server of the home where that is possible, else runs the command here.
 
-Importing all commands takes seconds. `bardo ask` and `bardo search` need none of them when a server of the home runs.
-The command does everything else, errors included.
+Importing the commands takes seconds. `bardo ask`, `search`, `lineage` and `status` need none of them when a server of
+the home runs. The command does everything else, errors included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from bardo_pipeline.client.running_server import RunningServer, running_server
 from bardo_pipeline.errors import BardoError
 
-_CLIENT_OPTIONS = ("home", "owner", "json")
+_CLIENT_OPTIONS = ("home", "owner", "json", "format")
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -48,6 +48,8 @@ _ALONE = {
     "serve": ("bardo_pipeline.cli.operations.serve_command", "serve"),
     "ask": ("bardo_pipeline.cli.memory.ask_and_search", "ask_golem"),
     "search": ("bardo_pipeline.cli.memory.ask_and_search", "search_all"),
+    "lineage": ("bardo_pipeline.cli.memory.grimoire_command", "lineage"),
+    "status": ("bardo_pipeline.cli.operations.status_command", "status"),
 }
 """Commands that are run without importing the others, with their module and function."""
 
@@ -72,17 +74,17 @@ def _run_alone(name: str, words: Sequence[str]) -> None:
 
 
 def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Answer `ask` or `search` by the running server of the home and print the answer; False if that is not possible.
+    """Answer a reading command by the running server of the home and print the answer; False if that is not possible.
 
     Parameters
     ----------
     words : arguments of `bardo`
     environ : environment variables
     """
-    if not words or words[0] not in _PARSERS or not all(map(_is_utf8, words)):
+    if not words or words[0] not in _ANSWERED or not all(map(_is_utf8, words)):
         return False
     try:
-        given = _PARSERS[words[0]]().parse_args(list(words[1:]))
+        given = _ANSWERED[words[0]]().parse_args(list(words[1:]))
         owner = given.owner or environ.get("BARDO_OWNER") or None
         home = Path(given.home or environ.get("BARDO_HOME") or ".bardo").absolute()
         server = running_server(home)
@@ -91,7 +93,7 @@ def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
         document = _asked(server, words[0], given, owner)
     except (_NotHere, BardoError):
         return False
-    _print(words[0], document, as_json=given.json)
+    _print(words[0], document, home, as_json=given.json or given.format == "json")
     return True
 
 
@@ -100,28 +102,43 @@ def _asked(server: RunningServer, command: str, given: Namespace, owner: str | N
 
     options = {name: value for name, value in vars(given).items() if name not in _CLIENT_OPTIONS and value is not None}
     with Client(server.url, server.token, owner=owner, timeout_seconds=_TIMEOUT_SECONDS) as client:
-        if command == "ask":
-            return client.ask(options.pop("question"), **options)
-        return client.search_derived(options.pop("words"), **options)
+        match command:
+            case "ask":
+                return client.ask(options.pop("question"), **options)
+            case "search":
+                return client.search_derived(options.pop("words"), **options)
+            case "lineage":
+                return client.lineage(options.pop("entry"), **options)
+            case _:
+                return client.status()
 
 
-def _print(command: str, document: dict[str, Any], *, as_json: bool) -> None:
-    from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_warning
+def _print(command: str, document: dict[str, Any], home: Path, *, as_json: bool) -> None:
+    from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_lineage, show_warning
+    from bardo_pipeline.cli.output.status_report import show_status
     from bardo_pipeline.cli.output.tables import print_json, use_lossy_streams
 
     use_lossy_streams()
-    fresh, warning = document.pop("freshness"), document.pop("warning")
-    if command == "ask":
-        if as_json:
-            print_json(document)
-            return
-        show_answer(document)
-    else:
-        if as_json:
-            print_json(document["hits"])
-            return
-        show_hits(document["hits"], document["newest_event_us"], fresh["log_version"])
+    fresh, warning = document.pop("freshness"), document.pop("warning", None)
+    if command == "status":
+        document = {"home": str(home), **document}
+    if as_json:
+        print_json(document[_ROWS[command]] if command in _ROWS else document)
+        return
+    match command:
+        case "ask":
+            show_answer(document)
+        case "search":
+            show_hits(document["hits"], document["newest_event_us"], fresh["log_version"])
+        case "lineage":
+            show_lineage(document["holdings"])
+        case _:
+            show_status(document)
     show_warning(warning)
+
+
+_ROWS = {"search": "hits", "lineage": "holdings"}
+"""Commands whose JSON is only this field of the server's answer."""
 
 
 def _is_utf8(word: str) -> bool:
@@ -132,11 +149,17 @@ def _is_utf8(word: str) -> bool:
     return True
 
 
-def _parser() -> _Parser:
+def _parser(*formats: str) -> _Parser:
+    """Return a parser of the options that all these commands have; `formats` replace --json by --format."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--home")
     parser.add_argument("--owner")
-    parser.add_argument("--json", action="store_true")
+    if formats:
+        parser.add_argument("--format", choices=formats)
+        parser.set_defaults(json=False)
+    else:
+        parser.add_argument("--json", action="store_true")
+        parser.set_defaults(format=None)
     return parser
 
 
@@ -164,11 +187,23 @@ def _search_parser() -> _Parser:
     return parser
 
 
+def _lineage_parser() -> _Parser:
+    parser = _parser("tree", "json")
+    parser.add_argument("entry")
+    parser.add_argument("--golem")
+    return parser
+
+
+def _status_parser() -> _Parser:
+    return _parser("table", "json")
+
+
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-_PARSERS = {"ask": _ask_parser, "search": _search_parser}
+_ANSWERED = {"ask": _ask_parser, "search": _search_parser, "lineage": _lineage_parser, "status": _status_parser}
+"""Commands that a running server answers, with the parser of their arguments."""
 
 
 if __name__ == "__main__":

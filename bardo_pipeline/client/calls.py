@@ -210,8 +210,18 @@ class Calls(ABC, Generic[T]):
         """List the golems in view."""
         return self._send(Call("GET", "/v1/golems"))
 
+    def lineage(self, entry: str, *, golem: str | None = None) -> T:
+        """Trace an entry to the ticks that it was derived from; `holdings` are those of all golems in view.
+
+        Parameters
+        ----------
+        entry : id, or a unique prefix
+        golem : only this golem and its ancestors
+        """
+        return self._send(Call("GET", "/v1/lineage", _present({"entry": entry, "golem": golem})))
+
     def status(self) -> T:
-        """Measure the health of the home."""
+        """Return the status of the home: log, health, faults, tables."""
         return self._send(Call("GET", "/v1/status"))
 
 

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.graveyard import golem_report
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.reported_experience import word_of
@@ -103,9 +103,7 @@ def lineage_reply(context: DerivationContext, given: LineageParameters) -> Reply
 
 def status_reply(context: DerivationContext, now: datetime) -> Reply:
     """Measure the health of the view."""
-    health = health_of(context, now)
-    found = [asdict(fault) for fault in faults(health, context.policy)]
-    return Reply({"derivation_id": context.derivation_id, "health": asdict(health), "faults": found})
+    return Reply(status_of(context, now))
 
 
 GOLEM_SCHEMA = pa.schema(

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 from rich.markup import escape
-from rich.tree import Tree
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, inspected, now, open_context
+from bardo_pipeline.cli.output.answers import show_lineage
 from bardo_pipeline.cli.output.tables import day, out, percent, print_json, print_nonempty, print_table, say
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of, links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders
-from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
+from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -231,10 +231,6 @@ def _print_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
         say(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M} without new evidence")
 
 
-SHOWN_DECISIONS = 6
-SHOWN_TICKS = 12
-
-
 def lineage(
     entry: Annotated[str, Argument(help="Entry id, or a unique prefix.")],
     home: opt.Home = None,
@@ -243,48 +239,8 @@ def lineage(
     embedder: opt.Embedder = None,
 ) -> None:
     """Trace an entry through generations to the ticks that it was derived from."""
-    holdings = lineage_of(inspected(home, embedder), entry, golem)
+    holdings = [asdict(held) for held in lineage_of(inspected(home, embedder), entry, golem)]
     if format == "json":
-        print_json([asdict(h) for h in holdings])
-        return
-    first = holdings[0]
-    tree = Tree(f"[bold]{first.entry_id}[/] {escape(first.text)}")
-    for held in holdings:
-        _branch(tree, held)
-    out.print(tree)
-
-
-def _branch(tree: Tree, held: Holding) -> None:
-    origin = (
-        f", received from {held.from_golem_id} in bundle {held.bundle_hash[:12]}"
-        if held.bundle_hash
-        else ", its own experience"
-    )
-    trust = percent(held.confidence_ppm)
-    label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{origin}"
-    branch = tree.add(f"[bold]{escape(held.golem_id)}[/] {escape(label)}")
-    for reason in held.because:
-        branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"derived again: {reason}"))
-    decisions = branch.add(f"{len(held.decisions)} decisions")
-    for d in held.decisions[-SHOWN_DECISIONS:]:
-        ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
-        moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
-        decisions.add(
-            escape(
-                f"cycle {d['cycle']}: {d['operation']} ({moved}); {d['reason']}" + (f"; ticks {ticks}" if ticks else "")
-            )
-        )
-    if held.ticks:
-        ticks_branch = branch.add(f"{len(held.ticks)} ticks")
-        for tick in held.ticks[:SHOWN_TICKS]:
-            events = "; ".join(
-                [*tick.actions, *(f"acting vs holding: {e:+,} ppm" for e in tick.effects_ppm), *tick.transactions]
-            )
-            ticks_branch.add(
-                escape(
-                    f"tick {tick.tick}, {tick.observed_at:%Y-%m-%d %H:%M}, {tick.regime}, {tick.tier}"
-                    + (f": {events}" if events else "")
-                )
-            )
-        if len(held.ticks) > SHOWN_TICKS:
-            ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")
+        print_json(holdings)
+    else:
+        show_lineage(holdings)

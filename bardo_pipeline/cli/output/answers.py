@@ -1,4 +1,4 @@
-"""Prints answers of asks and searches from their documents, equal for a local answer and for one of a server."""
+"""Prints answers, found texts and lineages from documents, equal for local ones and for those of a server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.markup import escape
+from rich.tree import Tree
 
-from bardo_pipeline.cli.output.tables import out, print_table, say
+from bardo_pipeline.cli.output.tables import out, percent, print_table, say
 
 _PPM = 1_000_000
 _OWN_LAYER = "vault"
+_SHOWN_DECISIONS = 6
+_SHOWN_TICKS = 12
 
 
 def show_answer(facts: Mapping[str, Any]) -> None:
@@ -45,7 +48,7 @@ def show_answer(facts: Mapping[str, Any]) -> None:
     say(f"{facts['awake']} entries were awake; {facts['asleep']} of other regimes were asleep.")
     at = as_of["at"]
     closed = (
-        f"closed at {_moment(at):%Y-%m-%d %H:%M} with tick {as_of['tick']}"
+        f"closed at {as_moment(at):%Y-%m-%d %H:%M} with tick {as_of['tick']}"
         if at
         else "no cycle is derived yet: `bardo derive` derives the closed ones"
     )
@@ -78,6 +81,41 @@ def show_hits(hits: Sequence[Mapping[str, Any]], newest_event_us: int, log_versi
         out.print("No cycle is derived yet: `bardo derive` derives the closed ones.")
 
 
+def show_lineage(holdings: Sequence[Mapping[str, Any]]) -> None:
+    """Print the tree of an entry's holdings (`lineage_of`), at least one: decisions, ticks and bundles."""
+    tree = Tree(f"[bold]{holdings[0]['entry_id']}[/] {escape(holdings[0]['text'])}")
+    for held in holdings:
+        _add_holding(tree, held)
+    out.print(tree)
+
+
+def _add_holding(tree: Tree, held: Mapping[str, Any]) -> None:
+    origin = ", its own experience"
+    if held["bundle_hash"]:
+        origin = f", received from {held['from_golem_id']} in bundle {held['bundle_hash'][:12]}"
+    trust = percent(held["confidence_ppm"])
+    label = f"(generation {held['generation']}): {held['kind']}, {held['status']}, {trust}{origin}"
+    branch = tree.add(f"[bold]{escape(held['golem_id'])}[/] {escape(label)}")
+    for reason in held["because"]:
+        branch.add(escape(f"withdrawn: {reason}" if held["status"] == "withdrawn" else f"derived again: {reason}"))
+    decisions = branch.add(f"{len(held['decisions'])} decisions")
+    for d in held["decisions"][-_SHOWN_DECISIONS:]:
+        ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
+        moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
+        cause = f"; ticks {ticks}" if ticks else ""
+        decisions.add(escape(f"cycle {d['cycle']}: {d['operation']} ({moved}); {d['reason']}{cause}"))
+    if held["ticks"]:
+        ticks_branch = branch.add(f"{len(held['ticks'])} ticks")
+        for tick in held["ticks"][:_SHOWN_TICKS]:
+            effects = [f"acting vs holding: {effect:+,} ppm" for effect in tick["effects_ppm"]]
+            events = "; ".join([*tick["actions"], *effects, *tick["transactions"]])
+            moment = f"{as_moment(tick['observed_at']):%Y-%m-%d %H:%M}"
+            facts = f"tick {tick['tick']}, {moment}, {tick['regime']}, {tick['tier']}"
+            ticks_branch.add(escape(facts + (f": {events}" if events else "")))
+        if len(held["ticks"]) > _SHOWN_TICKS:
+            ticks_branch.add(f"… {len(held['ticks']) - _SHOWN_TICKS} more (--format json has all)")
+
+
 def show_warning(warning: str | None) -> None:
     """Print a warning below an answer; nothing without one."""
     if warning is not None:
@@ -99,5 +137,6 @@ def _hit_text(hit: Mapping[str, Any]) -> str:
     return escape(f"({', '.join(marks)}) {hit['text']}")
 
 
-def _moment(value: datetime | str) -> datetime:
+def as_moment(value: datetime | str) -> datetime:
+    """Return a moment of a document, which may be a text in one of a server."""
     return datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -42,7 +42,7 @@ def test_the_json_document_keeps_its_keys(home: Home) -> None:
     printed = json.loads(bardo("status", "--format", "json", home=home.root))
     assert set(printed) == {
         "home", "derivation_id", "policy_hash", "adopted", "frozen", "log", "health", "faults", "projections",
-        "warehouse",
+        "unfinished_deaths", "warehouse",
     }  # fmt: skip
     assert set(printed["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
