@@ -99,7 +99,7 @@ class LevelReadings:
         """Return the slot of each key; a new key gets an empty histogram."""
         numbers = np.array([self.slots.setdefault(key, len(self.slots)) for key in keys], np.int64)
         missing = len(self.slots) - len(self.counts)
-        if missing:
+        if missing > 0:  # spare slots make it negative
             spare = max(missing, len(self.counts) // 2)
             self.counts = np.concatenate([self.counts, np.zeros((spare, _BINS), np.int64)])
             self.day_last = np.concatenate([self.day_last, np.full(spare, -1)])
