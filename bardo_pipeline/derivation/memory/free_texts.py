@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.shared_texts import embed_stored, last_ticks, shared_texts
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
-from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -129,23 +129,27 @@ def store_texts(
         if missing := sorted(new - row_of.keys()):
             raise StoreError(f"text {missing[0]} of golem {golem_id}: the log does not hold it: run `bardo verify`")
         (view,) = held.index.views([golem_id])
-        results = []
-        for event, text in zip(events, texts, strict=True):
-            row = row_of[event.event_id]
-            first, has_vector = int(view.stands_for[row]), bool(view.vectors[row].any())
-            results.append(
-                Stored(
-                    text_id=event.event_id,
-                    importance=text.importance,
-                    retained_until=event.observed_at + _lasts(text.importance, context.policy),
-                    dimension=view.vectors.shape[1] if has_vector else 0,
-                    upvote_of=None if first == NONE else view.docs[first].doc_id,
-                    is_new=event.event_id in new,
-                    count_before=before,
-                    count_after=before + len(new),
-                )
-            )
-        return results
+        return [
+            _stored(view, row_of[event.event_id], event, text, context.policy, event.event_id in new, before, len(new))
+            for event, text in zip(events, texts, strict=True)
+        ]
+
+
+def _stored(
+    view: View, row: int, event: LifeEvent, text: StoredText, policy: Policy, is_new: bool, before: int, added: int
+) -> Stored:
+    """Return the result of one text. before, added: texts of the golem before the call, and by it."""
+    first, has_vector = int(view.stands_for[row]), bool(view.vectors[row].any())
+    return Stored(
+        text_id=event.event_id,
+        importance=text.importance,
+        retained_until=event.observed_at + _lasts(text.importance, policy),
+        dimension=view.vectors.shape[1] if has_vector else 0,
+        upvote_of=None if first == NONE else view.docs[first].doc_id,
+        is_new=is_new,
+        count_before=before,
+        count_after=before + added,
+    )
 
 
 def _lasts(importance: str, policy: Policy) -> timedelta:

@@ -54,18 +54,9 @@ def search(
     decay : whether age and confidence lower the score
     without : ids of stored texts that are left out
     """
-    rules = context.policy.retrieval
+    rules, filters = context.policy.retrieval, filters or Filters()
     text, count = check_question(question, rules.question_bytes_max), rules.search_results if limit is None else limit
-    if not 1 <= count <= rules.search_results_max:
-        raise QueryError(f"a search gives 1 to {rules.search_results_max} results, not {count}")
-    if store not in STORES:
-        raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
-    if golem_id is not None:
-        require_born(context, golem_id)
-    check_derived(context)
-    filters = filters or Filters()
-    if store == "episodes" and (lacking := _set_filters(filters, _OF_ENTRIES)):
-        raise QueryError(f"an episode has no {lacking[0]}: only entries are found by it")
+    _check(context, store, golem_id, filters, count)
     wanted = {"entries": store != "episodes", "episodes": store != "entries"}
     derived_wanted = wanted | {"episodes": store != "entries" and not _set_filters(filters, _NOT_OF_RECORDS)}
     golems = golems_in_view(context.log, None if golem_id is None else [golem_id])
@@ -99,6 +90,20 @@ def search(
         start += view.size
     penalty = context.policy.search.decay_penalty if decay else 0.0
     return best_rows(parts, relevant, penalty, count)
+
+
+def _check(context: DerivationContext, store: str, golem_id: str | None, filters: Filters, count: int) -> None:
+    """Raise QueryError for a search that cannot have results. count: results that are wanted."""
+    most = context.policy.retrieval.search_results_max
+    if not 1 <= count <= most:
+        raise QueryError(f"a search gives 1 to {most} results, not {count}")
+    if store not in STORES:
+        raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
+    if golem_id is not None:
+        require_born(context, golem_id)
+    check_derived(context)
+    if store == "episodes" and (lacking := _set_filters(filters, _OF_ENTRIES)):
+        raise QueryError(f"an episode has no {lacking[0]}: only entries are found by it")
 
 
 _OF_ENTRIES = ("kind", "domain", "status")

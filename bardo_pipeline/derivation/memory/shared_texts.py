@@ -49,6 +49,8 @@ class SharedTexts:
     _looked_up: set[str] = field(default_factory=set)
     _insights: dict[str, tuple[tuple[int, int], dict[str, KnownInsight]]] = field(default_factory=dict)
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _lives: tuple[int, int] = (0, 0)  # deaths and births from which `_heirs` is made
+    _heirs: list[tuple[int, str, str, int]] = field(default_factory=list)  # generation, heir, predecessor, its death
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     mutex: RLock = field(default_factory=RLock)
@@ -70,8 +72,17 @@ class SharedTexts:
         log = context.whole.log
         if log.life_version == self.version:
             return
-        is_first = self.version < 0
-        self.version, rows = log.texts(None if is_first else self.version)
+        before = self.version
+        self.version, rows = log.texts(None if before < 0 else before)
+        try:
+            self._add(context, rows, is_first=before < 0)
+            self._inherit(context, now)
+        except BaseException:
+            self.version = before  # the next call reads these texts again
+            raise
+
+    def _add(self, context: DerivationContext, rows: pa.Table, *, is_first: bool) -> None:
+        """Add recorded texts; those that the index has are left out."""
         by_golem: dict[str, list[Doc]] = {}
         docs_of = [(row["golem_id"], doc_of(row, context.policy)) for row in rows.to_pylist()]
         has_insight = any(doc.sort == "insight" for _, doc in docs_of)
@@ -83,7 +94,6 @@ class SharedTexts:
             self._looked_up.update(golem_id for golem_id in by_golem if not self.index.size(golem_id))
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
-        self._inherit(context, now)
 
     def _inherit(self, context: DerivationContext, now: datetime) -> None:
         """Give each heir the texts that cross the death of its predecessor, elders first.
@@ -91,18 +101,25 @@ class SharedTexts:
         An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then.
         """
         whole = context.whole
-        died = {row["golem_id"]: micros_of(row["observed_at"]) for row in whole.life("DeathDeclared").to_pylist()}
-        heirs = [(born["generation"], heir, born["predecessor_id"]) for heir, born in birth_rows(whole).items()
-                 if born["bundle_hash"] is not None and born["predecessor_id"] in died]  # fmt: skip
-        for _, heir, dead in sorted(heirs):
-            state = (died[dead], self.index.size(dead))
-            if self._inherited.get(heir, (died[dead], 0)) == state:
+        deaths, births = whole.life("DeathDeclared"), whole.life("GolemBorn")
+        if (deaths.num_rows, births.num_rows) != self._lives:
+            died = {row["golem_id"]: micros_of(row["observed_at"]) for row in deaths.to_pylist()}
+            born = birth_rows(whole)
+            self._heirs = sorted(
+                (birth["generation"], heir, birth["predecessor_id"], died[birth["predecessor_id"]])
+                for heir, birth in born.items()
+                if birth["bundle_hash"] is not None and birth["predecessor_id"] in died
+            )
+            self._lives = deaths.num_rows, births.num_rows
+        for _, heir, dead, died_us in self._heirs:
+            state = (died_us, self.index.size(dead))
+            if self._inherited.get(heir, (died_us, 0)) == state:
                 continue
             with suppress(EmbeddingPaused):
                 self.embed_all(whole, [dead], now)
             self.vote(whole, [dead])
             (view,) = self.index.views([dead])
-            self.index.inherit(heir, dead, crossing(view, died[dead], self.index.code_of, context.policy))
+            self.index.inherit(heir, dead, crossing(view, died_us, self.index.code_of, context.policy))
             self._inherited[heir] = state
 
     def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:

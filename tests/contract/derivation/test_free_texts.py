@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
     search_texts,
     store_texts,
 )
-from bardo_pipeline.derivation.memory.shared_texts import shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -37,7 +37,7 @@ VAULT = "Depositing into the vault before its fee change saved a day of yield."
 BRIDGE = "The bridge to the other chain stalled for two hours."
 
 
-def told(text: str, hours: int = 0, **fields: object) -> LifeEvent:
+def text_event(text: str, hours: int = 0, **fields: object) -> LifeEvent:
     return life_event("g-1", NOW + timedelta(hours=hours), stored_text(text, **fields))  # type: ignore[arg-type]
 
 
@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
     return place.home.root
 
 
-def found(root: Path, question: str, **options: object) -> list[str]:
+def texts_found(root: Path, question: str, **options: object) -> list[str]:
     return texts_of(DerivationContext.open(root), question, **options)
 
 
@@ -63,18 +63,30 @@ def store(context: DerivationContext, *texts: StoredText, hours: int = 0, golem:
 
 def test_a_signed_text_in_the_spool_is_found_and_an_unsigned_one_is_refused(root: Path) -> None:
     place = opened(root)
-    good, bad = line_of(told(SLIP, tool="swap", outcome={"bps": 40})), line_of(told(VAULT))
+    good, bad = line_of(text_event(SLIP, tool="swap", outcome={"bps": 40})), line_of(text_event(VAULT))
     place.drop("a.life.jsonl", [good], [signed("g-1", content_of(good), OWNER_KEY, KEY)])
     place.drop("b.life.jsonl", [bad])
     assert sum(report.written for report in place.take()) == 1
     assert [item.error for item in place.refused()] == ["AuthorityError"]
-    assert found(root, "which swap slipped?") == [SLIP]
+    assert texts_found(root, "which swap slipped?") == [SLIP]
 
 
 def test_a_text_of_the_writer_is_found(root: Path) -> None:
     with EventWriter.open(DerivationContext.open(root).home, "g-1", clock=lambda: NOW) as writer:
-        assert writer.record(told(SLIP)) == 1
-    assert found(root, "a slipping swap") == [SLIP]
+        assert writer.record(text_event(SLIP)) == 1
+    assert texts_found(root, "a slipping swap") == [SLIP]
+
+
+def test_a_text_whose_indexing_failed_is_found_by_the_next_question(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = DerivationContext.open(root)
+    assert texts_of(context, "which swap slipped?") == []
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedTexts, "_inherit", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            store(context, stored_text(SLIP))
+    assert texts_of(context, "which swap slipped?") == [SLIP]
 
 
 def test_the_command_stores_a_text_once(root: Path) -> None:
@@ -82,7 +94,7 @@ def test_the_command_stores_a_text_once(root: Path) -> None:
     first, second = (json.loads(bardo(*words, home=root)) for _ in range(2))
     assert (first["count_before"], first["count_after"], first["dimension"]) == (0, 1, 384)
     assert (second["count_before"], second["count_after"], second["text_id"]) == (1, 1, first["text_id"])
-    assert found(root, "how long did bridging stall?") == [BRIDGE]
+    assert texts_found(root, "how long did bridging stall?") == [BRIDGE]
     assert "--outcome is no JSON" in bardo("remember", "g-1", "text", "--outcome", "{", home=root, expect=2)
     assert "no golem of this name was born" in bardo("remember", "g-2", "text", home=root, expect=2)
 
@@ -158,7 +170,7 @@ def test_two_copies_of_a_home_have_indexes_of_their_own(root: Path, tmp_path: Pa
     copy = copy_home(root, tmp_path / "copy")
     store(DerivationContext.open(root), stored_text(SLIP))
     store(DerivationContext.open(copy), stored_text(VAULT))
-    assert (found(root, "swap or vault"), found(copy, "swap or vault")) == ([SLIP], [VAULT])
+    assert (texts_found(root, "swap or vault"), texts_found(copy, "swap or vault")) == ([SLIP], [VAULT])
 
 
 def test_texts_of_another_owner_neither_show_nor_count(root: Path) -> None:
