@@ -169,8 +169,8 @@ class WarmHome:
             self._idle.setdefault(owner, []).append(context)
             self._idle.move_to_end(owner)
             dropped = self._idle.popitem(last=False)[1] if len(self._idle) > _OWNERS else []
-        for one in dropped:
-            one.log.close()
+        for unused in dropped:
+            unused.log.close()
 
     def _share_embedder(self, context: DerivationContext) -> None:
         """Set the context's embedder to the one of all threads; the model is loaded on first use."""

@@ -112,16 +112,16 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
     features = [{(name, row[name]) for name in FEATURES} for row in rows]
     matches = np.array([[of_row.issuperset(key) for of_row in features] for key in keys], np.bool_)
     is_open: BoolArray = np.ones(len(rows), np.bool_)
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     while True:
         inside = matches & is_open
         n, f = inside @ settled, inside @ failures
         fits = (f >= failures_min) & (f >= base_rate * n - 1e-9)
         if not fits.any():
-            return found
+            return patterns
         certainty = np.where(fits, np.round(_lower_bound(f, n), 9), -1.0)
         best = max(range(len(keys)), key=lambda i: (certainty[i], f[i], len(keys[i]), -i))
-        found.append(Pattern(dict(keys[best]), int(n[best]), int(f[best])))
+        patterns.append(Pattern(dict(keys[best]), int(n[best]), int(f[best])))
         is_open &= ~matches[best]
 
 

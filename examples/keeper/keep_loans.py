@@ -95,8 +95,10 @@ def explored(golem_id: str, seed: int, hours: int) -> Iterator[DecisionCycleReco
     for tick in range(1, hours + 1):
         hour, action = drawn(draw), draw.choice(ACTIONS)
         instead = {} if action == "wait" else {"wait": hour.reward("wait")}
-        told = report(hour.situation, action, hour.reward(action), alternatives=instead, ground_truth_source="price")
-        yield record_of(golem_id, tick, START + timedelta(hours=tick), [told], domain="lending")
+        reported = report(
+            hour.situation, action, hour.reward(action), alternatives=instead, ground_truth_source="price"
+        )
+        yield record_of(golem_id, tick, START + timedelta(hours=tick), [reported], domain="lending")
 
 
 def kept(seed: int, hours: int, known: Advice | None) -> tuple[float, int, float]:

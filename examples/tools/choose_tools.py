@@ -65,8 +65,8 @@ def explored(golem_id: str, seed: int, tasks: int) -> Iterator[DecisionCycleReco
     draw = random.Random(f"explore {seed}")  # noqa: S311 - no secret depends on it
     for tick in range(1, tasks + 1):
         situation, tool = drawn(draw), draw.choice(TOOLS)
-        told = report(situation, tool, tried(draw, situation, tool), alternatives=[t for t in TOOLS if t != tool])
-        yield record_of(golem_id, tick, START + timedelta(minutes=tick), [told], domain="tool_choice")
+        reported = report(situation, tool, tried(draw, situation, tool), alternatives=[t for t in TOOLS if t != tool])
+        yield record_of(golem_id, tick, START + timedelta(minutes=tick), [reported], domain="tool_choice")
 
 
 def choices(seed: int, tasks: int, known: Advice | None) -> tuple[float, float]:

@@ -44,7 +44,7 @@ def reported_effects(
     tick = records.column("tick").to_numpy().astype(np.int64)
     window = (tick - 1) // policy.witness_ticks
     words: dict[Any, int] = {}
-    found: list[tuple[int, int, int, int, int, int]] = []
+    findings: list[tuple[int, int, int, int, int, int]] = []
     lists = column.take(pa.array(rows)).to_pylist()
     for row, experiences in zip(rows.tolist(), lists, strict=True):
         place = (int(golem[row]), int(cycle[row]), int(window[row]), int(market[row]))
@@ -58,11 +58,11 @@ def reported_effects(
                 for action, reward in rewards:
                     if reward is not None:
                         act = words.setdefault((int(market[row]), situation, action), len(words))
-                        found.append((row, scene, act, reward, experience["decision_tick"], int(tick[row])))
-    if not found:
+                        findings.append((row, scene, act, reward, experience["decision_tick"], int(tick[row])))
+    if not findings:
         none = np.zeros(0, np.int64)
         return none, none, none, none, none
-    row, scene, act, reward, decided, told = np.array(found, np.int64).T
+    row, scene, act, reward, decided, reported = np.array(findings, np.int64).T
     effect, is_compared = _beside_the_others(scene, act, reward)
     codes = np.full(len(words), -1)
     named = {place: key for key, place in words.items() if len(key) == _NAMED}
@@ -71,7 +71,7 @@ def reported_effects(
         about = Structure("report", *markets[at])
         codes[place] = structures.code(about._replace(action_type=action, cause=situation or None))
     kept = np.flatnonzero(is_compared)
-    return row[kept], codes[act[kept]], effect[kept], decided[kept], told[kept]
+    return row[kept], codes[act[kept]], effect[kept], decided[kept], reported[kept]
 
 
 _NAMED = 3

@@ -224,7 +224,7 @@ def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
         held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
         foretold = foretold_ppm(opened.foretold, held, foretold)
         known = [opened.foretold.get(subject) for subject in subjects_of(held).to_pylist()]
-        witnesses = np.array([0.0 if one is None else one.witnesses for one in known])
+        witnesses = np.array([0.0 if known_map is None else known_map.witnesses for known_map in known])
     for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
         hits = hits.append_column(column, pa.array(values, column.type))
     return hits

@@ -168,7 +168,9 @@ class SharedTexts:
         """Give the insights of these golems the confidence that operations on them leave."""
         for golem_id in set(_operations(context)["golem_id"].to_pylist()).intersection(keys):
             known = self.insights(context, golem_id).values()
-            self.index.vote(golem_id, {text_id: one.confidence for one in known for text_id in one.text_ids})
+            self.index.vote(
+                golem_id, {text_id: insight.confidence for insight in known for text_id in insight.text_ids}
+            )
 
     def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
         """Return the insights of a golem's own words by id."""
