@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.quality.grimoire_precision import RIGHT, with_verdict
 
@@ -91,11 +92,15 @@ def words_for(entry: dict[str, Any]) -> str:
 
 
 def questions(living: pa.Table, verdicts: pa.Table) -> list[Question]:
-    """Return a question for each right entry of `living` (ENTRY_SCHEMA) by its verdicts (VERDICT_SCHEMA)."""
+    """Return a question for each right entry of `living` (ENTRY_SCHEMA) by its verdicts (VERDICT_SCHEMA).
+
+    Rules about choices are not asked for: the playbook states them at each tick, so a golem need not find them.
+    """
     right = with_verdict(verdicts, RIGHT)
     keys = set(zip(right["golem_id"].to_pylist(), right["entry_id"].to_pylist(), strict=True))
     names = ["golem_id", "entry_id", "source", "metric", "regime", "anomaly_band", "gas_band", "cause", "effect"]
-    rows = [row for row in living.select(names).to_pylist() if (row["golem_id"], row["entry_id"]) in keys]
+    asked = living.select(names).filter(pc.not_equal(living["source"], "choice"))
+    rows = [row for row in asked.to_pylist() if (row["golem_id"], row["entry_id"]) in keys]
     rows.sort(key=lambda row: (row["golem_id"], row["entry_id"]))
     return [Question(row["golem_id"], words_for(row), row["regime"], row["entry_id"]) for row in rows]
 

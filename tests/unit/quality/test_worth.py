@@ -324,6 +324,7 @@ def test_choices_are_graded_by_the_signs_of_their_yardstick_apart_from_rules() -
     assert last == first | {"add_liquidity|-": "expired"}
     graded = look(grimoire(*rows), met(), START_US + 2 * DAY_US, truth, POLICY)
     assert (graded.choice_precision, graded.precision, graded.junk) == (0.5, None, None)
+    assert questions(grimoire(*rows), graded.verdicts) == [], "the playbook states choices at each tick"
 
 
 def test_windows_are_counted_up_to_the_moment() -> None:
