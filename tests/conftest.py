@@ -214,8 +214,9 @@ def lively_home(session_folder: Path) -> Path:
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, LIVELY, NOW)
             stores = DerivationContext.open(root, policy=LIVELY)
-            market = synthetic_market(seed=7, bars=600, start=datetime(2026, 1, 1, tzinfo=UTC))
-            founding = Founding(lifespan_ticks=(200, 300))
+            # Windows of 4 hours begin at 04:00, so each founder lives through one: ticks 6 to 246.
+            market = synthetic_market(seed=7, bars=600, start=datetime(2026, 1, 1, 3, 55, tzinfo=UTC))
+            founding = Founding(lifespan_ticks=(250, 300), credit_share=0.08)
             FleetRun(stores, Run("lively", market, golems=3, generations=2, founding=founding), lambda: NOW).live()
             derive_everything(stores, now=NOW)
             (root / "done").touch()

@@ -1,12 +1,13 @@
 with backed as (
-    -- bardo_pipeline/katabasis/weighted_consensus.py: a death vote counts if its death is recorded.
+    -- bardo_pipeline/katabasis/weighted_consensus.py: a death vote counts if its death is recorded, and
+    -- the latest vote of a voter on a question replaces its earlier ones. The bands of one level share a question.
     select votes.*, not is_death_vote or coalesce(deaths.died_at = votes.voted_at, false) as is_valid
     from {{ ref('stg_votes') }} as votes
     left join {{ ref('stg_deaths') }} as deaths using (golem_id)
 ),
 ranked as (
     select *, is_valid and row_number() over (
-        partition by proposition_id, voter_id, is_valid order by voted_at desc, is_death_vote desc, vote_id desc
+        partition by question_id, voter_id, is_valid order by voted_at desc, is_death_vote desc, vote_id desc
     ) = 1 as is_counted
     from backed
 )
