@@ -36,6 +36,19 @@ The same from an event loop:
 >>> asyncio.run(write())
 2
 
+A runtime of another domain records reports, each a situation, an action and its reward. `advice` returns an `Advice`
+with the rules that follow from them:
+
+>>> from bardo_pipeline import Advice, Report, advice, record_of, report
+>>> searched = report({"task": "lookup"}, "search", 0.8)
+>>> isinstance(searched, Report)
+True
+>>> with EventWriter.open(home, golem_id) as writer:
+...     ack = writer.append(record_of(golem_id, 3, record.observed_at, [searched], domain="tools"))
+>>> known = advice(home, golem_id)
+>>> isinstance(known, Advice), known.best({"task": "lookup"}, ["search", "guess"])
+(True, 'search')
+
 Every error that the library raises on purpose is a `BardoError`:
 
 >>> from bardo_pipeline import ask, errors

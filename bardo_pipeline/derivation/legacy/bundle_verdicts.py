@@ -7,8 +7,11 @@ gives a verdict a bundle").
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -134,8 +137,29 @@ class _Run:
     def docs(self) -> Path | None:
         """Write the Data Docs of all judged bundles, if requested. Return their index page."""
         if self._docs:
-            self._context.build_data_docs()
+            with _rendering_errors_raised():
+                self._context.build_data_docs()
         return self._docs
+
+
+@contextmanager
+def _rendering_errors_raised() -> Iterator[None]:
+    """Raise the first exception that Great Expectations logs, with its traceback, while it renders Data Docs."""
+    caught: list[BaseException] = []
+
+    def keep(_: logging.LogRecord) -> bool:
+        error = sys.exc_info()[1]
+        caught.extend([error] if error else [])
+        return error is None
+
+    logger = logging.getLogger("great_expectations.render.renderer.site_builder")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)
+    if caught:
+        raise caught[0]
 
 
 def _frame_of(expectation: Expectation) -> str:

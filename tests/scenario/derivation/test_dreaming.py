@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_vi
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.policy import Policy
 from tests.property.derivation.test_laws import stores_at
-from tests.support.homes.dreaming_homes import home_of, long_lives
+from tests.support.homes.dreaming_homes import PAYING, home_of, long_lives
 from tests.support.processes.bardo_command import bardo
 
 pytestmark = [pytest.mark.row("MEM-16"), pytest.mark.full]
@@ -29,7 +29,7 @@ RULES = Policy().dreams
 @pytest.fixture(scope="module")
 def dreamt_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which one golem lived through seventeen days and dreamt. Only for reading."""
-    stores = home_of(long_lives(25_000), tmp_path_factory.mktemp("dreams") / "home")
+    stores = home_of(long_lives(25_000, spec=PAYING), tmp_path_factory.mktemp("dreams") / "home")
     derive_curation(stores)
     derive_dreams(stores)
     derive_grimoire_views(stores, "crossings")

@@ -13,16 +13,21 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
+from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 from tests.property.derivation.test_laws import stores_at
-from tests.support.fleets.memory_fleets import FOUNDING, START, Lived, live, lively_market
+from tests.support.fleets.memory_fleets import FOUNDING, LIVELY, START, Lived, live, lively_market
 
 RICH = replace(FOUNDING, lifespan_ticks=(40_000, 50_000), budget_micros=500_000_000)
 """Golems that neither age nor run out of credits for weeks."""
 
 
-def long_lives(bars: int, golems: int = 1, seed: int = 7) -> Lived:
+PAYING = replace(LIVELY, trade_share=0.9, trade_usd_median=40_000.0)
+"""A lively market whose fees exceed the loss beside holding, so that no golem learns to leave it."""
+
+
+def long_lives(bars: int, golems: int = 1, seed: int = 7, spec: SyntheticSpec = LIVELY) -> Lived:
     """Some golems of one generation in a market in which something happens every few minutes.
 
     No half-width but the standard one is on trial, so that they keep their trait's and re-centre often.
@@ -30,7 +35,7 @@ def long_lives(bars: int, golems: int = 1, seed: int = 7) -> Lived:
     policy = Policy()
     playbook = policy.playbook.model_copy(update={"width_ladder_ticks": (policy.playbook.range_half_width_ticks,)})
     policy = policy.model_copy(update={"playbook": playbook})
-    return live(lively_market(bars, seed), lineages=range(golems), founding=RICH, policy=policy)
+    return live(lively_market(bars, seed, spec), lineages=range(golems), founding=RICH, policy=policy)
 
 
 def births_of(lived: Lived) -> list:
