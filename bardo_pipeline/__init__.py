@@ -54,6 +54,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bardo_pipeline import errors
     from bardo_pipeline.api import (
+        advice,
         ask,
         birth,
         derive,
@@ -66,9 +67,11 @@ if TYPE_CHECKING:
         store_episode,
         watch,
     )
+    from bardo_pipeline.events.experience.reported_experience import Report, record_of, report
     from bardo_pipeline.events.life.events import LifeEvent
     from bardo_pipeline.events.record.model import DecisionCycleRecord
     from bardo_pipeline.policy import Policy
+    from bardo_pipeline.retrieval.advice import Advice
     from bardo_pipeline.storage.home import Home
     from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
     from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ack",
+    "Advice",
     "AsyncEventWriter",
     "DecisionCycleRecord",
     "EventLog",
@@ -83,6 +87,8 @@ __all__ = [
     "Home",
     "LifeEvent",
     "Policy",
+    "Report",
+    "advice",
     "ask",
     "birth",
     "derive",
@@ -90,6 +96,8 @@ __all__ = [
     "lineage",
     "open_home",
     "read_records",
+    "record_of",
+    "report",
     "run_fleet",
     "search",
     "search_texts",
@@ -99,6 +107,7 @@ __all__ = [
 
 _MODULES = {
     "Ack": "storage.journal.event_writer",
+    "Advice": "retrieval.advice",
     "AsyncEventWriter": "storage.journal.async_event_writer",
     "DecisionCycleRecord": "events.record.model",
     "EventLog": "storage.log.event_log",
@@ -106,8 +115,11 @@ _MODULES = {
     "Home": "storage.home",
     "LifeEvent": "events.life.events",
     "Policy": "policy",
+    "Report": "events.experience.reported_experience",
+    "record_of": "events.experience.reported_experience",
+    "report": "events.experience.reported_experience",
 }
-"""Module of each class; the functions are in `api`."""
+"""Module of each class and pure function; the other functions are in `api`."""
 
 
 def __getattr__(name: str) -> Any:

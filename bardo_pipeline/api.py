@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.memory.ask import ask as _ask
 from bardo_pipeline.derivation.memory.ask import golem_moment
 from bardo_pipeline.derivation.memory.free_texts import Stored, TextsFound, store_texts
 from bardo_pipeline.derivation.memory.free_texts import search_texts as _search_texts
+from bardo_pipeline.derivation.memory.golem_advice import advice_of
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
@@ -34,6 +35,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.advice import Advice
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Answer
 from bardo_pipeline.runtime.run_settings import Ending
@@ -300,6 +302,26 @@ def search_texts(
         return _search_texts(
             context, question, now=utc_now(), golem_ids=golem_ids, sorts=sorts, facets=facets, limit=limit, decay=decay
         )
+
+
+def advice(home: Home | Path | str, golem_id: str) -> Advice:
+    """Return a golem's rules about the actions that its runtime reported.
+
+    Returns
+    -------
+    Advice whose `holding(situation)` lists the rules for a situation, and whose `best(situation, actions)` chooses
+
+    Raises
+    ------
+    QueryError : unknown golem
+
+    Examples
+    --------
+    >>> advice(home, golem_id).best({"task": "sum"}, ["search", "calculator"])
+    'search'
+    """
+    with _opened(home) as context:
+        return advice_of(context, golem_id)
 
 
 def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) -> list[Holding]:

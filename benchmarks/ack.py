@@ -34,7 +34,7 @@ from bardo_pipeline.storage.journal.writer_session import DrainMode
 from bardo_pipeline.storage.log.event_log import EventLog
 from benchmarks.figures import Figure
 from benchmarks.sizes import CYCLE_INDEX
-from tests.support.drawn_records import records
+from tests.support.records.drawn_records import records
 
 CALLERS = 16
 SECONDS, TURN_SECONDS, TURNS = 60.0, 2.0, 4

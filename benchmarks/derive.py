@@ -20,7 +20,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from benchmarks.figures import Figure, derive, seconds
 from benchmarks.growth import batches, cycles_for
 from benchmarks.world import GOLEMS, NOW, SPAN, World
-from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
+from tests.reference.learning.curator import Mind, curate_by_row, grimoire_by_row
 
 RECORDS, DERIVE_LIMIT = 1_000_000, 100_000
 FEW, FEW_TICKS = 8, 6_400

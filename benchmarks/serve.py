@@ -43,7 +43,7 @@ from benchmarks.figures import Figure
 
 CALLERS, QUESTIONS, BATCH = 16, 100, 50
 OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
-START_AIM_S, SEARCH_AIM_MS, WRITES_AIM = 5.0, 30.0, 3_000.0
+START_AIM_S, SEARCH_AIM_MS, WRITES_AIM, EPISODES_AIM = 5.0, 30.0, 3_000.0, 20.0
 
 _NOUNS = ("gas", "slippage", "the pool", "the oracle", "a swap", "liquidity", "the vault", "a bridge", "the range")
 _VERBS = ("rose", "fell", "stayed flat", "doubled", "was delayed", "recovered", "failed", "paid", "cost more")
@@ -51,7 +51,7 @@ _TIMES = ("at night", "in a crash", "before noon", "after an upgrade", "in a cal
 
 
 def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[Figure]:
-    """Measure start-up, p99 of ask and memory_search, and acknowledged records a second.
+    """Measure start-up, p99 of ask and memory_search, and acknowledged records and stored episodes a second.
 
     Parameters
     ----------
@@ -68,7 +68,8 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
         searched = asyncio.run(_closed(root, token, rounds, lambda c, i: c.search(questions[i % len(questions)])))
         asked = asyncio.run(_closed(root, token, rounds, lambda c, i: c.ask(questions[i % len(questions)])))
         rate = asyncio.run(_written(root, token, rounds * 10))
-    core_search, core_ask = _core(root, questions, rounds)
+        stored = asyncio.run(_stored(root, token, rounds))
+    core_search, core_ask, core_stored = _core(root, questions, rounds)
     bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
     method = f"{CALLERS} callers in closed loops, {rounds} warm requests each, {texts:,} texts of one golem; p99; peer:"
     return [
@@ -79,6 +80,10 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
         Figure("http_writes_per_s", rate, "records/s", bare, rate / bare, f"value >= {WRITES_AIM:,.0f}",
                f"{CALLERS} callers, a golem each, {BATCH} records a request, each acknowledged durable; peer: "
                "AsyncEventWriter.append_all in one process"),
+        Figure("http_tool_writes_per_s", stored, "episodes/s", core_stored, stored / core_stored,
+               f"value >= {EPISODES_AIM:g}",
+               f"{CALLERS} callers, a golem each, one memory_store_episode a request, each acknowledged durable and "
+               "found by words at once; peer: memory_store_episode in threads without HTTP"),
     ]  # fmt: skip
 
 
@@ -152,6 +157,7 @@ async def _closed(
             times.append((time.perf_counter() - began) * 1e3)
 
     async with AsyncClient(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
+        await asyncio.gather(*(call(client, number) for number in range(CALLERS)))  # each thread of the server
         await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
     return times
 
@@ -170,6 +176,25 @@ async def _written(root: Path, token: str, rounds: int) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
         return CALLERS * rounds * BATCH / (time.perf_counter() - began)
+
+
+async def _stored(root: Path, token: str, rounds: int) -> float:
+    """Return the episodes a second that 16 callers store over HTTP."""
+
+    async def caller(number: int, client: AsyncClient) -> None:
+        for i in range(rounds):
+            answer = await client.tool("memory_store_episode", golem=golem_id(number), **_episode(number, i))
+            assert answer["counts"]["after"] == answer["counts"]["before"] + 1
+
+    async with AsyncClient(home=root, token=token, timeout_seconds=120) as client:
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
+        return CALLERS * rounds / (time.perf_counter() - began)
+
+
+def _episode(number: int, i: int) -> dict[str, Any]:
+    text = f"{_NOUNS[i % len(_NOUNS)]} {_VERBS[number % len(_VERBS)]}, case {number}-{i}-{secrets.token_hex(4)}"
+    return {"tool": "swap", "outcome": {"filled": True}, "reflection": text, "chain": ""}
 
 
 async def _written_bare(root: Path, rounds: int) -> float:
@@ -195,13 +220,16 @@ async def _written_bare(root: Path, rounds: int) -> float:
     return rate
 
 
-def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], list[float]]:
-    """Return the milliseconds of each search and ask in 16 threads of one process."""
+def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], list[float], float]:
+    """Return the milliseconds of each search and ask, and stored episodes a second, in 16 threads of one process."""
     warm = WarmHome(root, threads=CALLERS)
 
+    def tool(context: DerivationContext, golem: str, name: str, arguments: Mapping[str, Any]) -> object:
+        return call_tool(context, Caller(golem), name, arguments, clock=utc_now, ids=lambda: secrets.token_hex(8),
+                         gate=MemoryGate(enabled=True))  # fmt: skip
+
     def search(context: DerivationContext, question: str) -> object:
-        return call_tool(context, Caller(golem_id(0)), "memory_search", {"query": question}, clock=utc_now,
-                         ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))  # fmt: skip
+        return tool(context, golem_id(0), "memory_search", {"query": question})
 
     def ask(context: DerivationContext, question: str) -> object:
         return ask_reply(warm, context, AskParameters(golem=golem_id(0), question=question), utc_now())
@@ -222,7 +250,16 @@ def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], l
         with ThreadPoolExecutor(CALLERS) as threads:
             return [one for several in threads.map(caller, range(CALLERS)) for one in several]
 
+    def stored(number: int) -> None:
+        for i in range(rounds):
+            with warm.context(None) as context:
+                tool(context, golem_id(number), "memory_store_episode", _episode(number, i))
+
     try:
-        return times(search), times(ask)
+        searched, asked = times(search), times(ask)
+        began = time.perf_counter()
+        with ThreadPoolExecutor(CALLERS) as threads:
+            list(threads.map(stored, range(CALLERS)))
+        return searched, asked, CALLERS * rounds / (time.perf_counter() - began)
     finally:
         warm.close()

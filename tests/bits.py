@@ -52,9 +52,9 @@ from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
-from tests.support.handmade_bundles import bundle_of
-from tests.support.handmade_grimoires import entry
-from tests.support.tampered_homes import KEY, KEY_ID, PUBLIC, lines
+from tests.support.homes.tampered_homes import KEY, KEY_ID, PUBLIC, lines
+from tests.support.knowledge.handmade_bundles import bundle_of
+from tests.support.knowledge.handmade_grimoires import entry
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 SIGNED, WAITING = "json-0000", "waiting-0000"

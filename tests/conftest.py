@@ -100,11 +100,11 @@ def small_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def half_lived(session_folder: Path) -> Path:
-    """A home whose golems have lived six cycles and are still alive (tests/support/owner_events.py).
+    """A home whose golems have lived six cycles and are still alive (tests/support/homes/owner_events.py).
 
     Copy before writing.
     """
-    from tests.support.owner_events import live_until
+    from tests.support.homes.owner_events import live_until
 
     root = session_folder / "half_lived"
     with one_at_a_time(session_folder / "half_lived.lock"):
@@ -164,14 +164,27 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def asked_home(small_home: Path, session_folder: Path) -> Path:
-    """The small home with every table derived, marts included. Read-only."""
+    """The small home with every table derived, but no marts. Read-only."""
     root = session_folder / "asked_home"
     with one_at_a_time(session_folder / "asked_home.lock"):
-        if not (root / "warehouse.duckdb").exists():
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
             copy_home(small_home, root)
-            stores = DerivationContext.open(root)
-            derive_everything(stores, now=NOW)
+            derive_everything(DerivationContext.open(root), now=NOW)
+            (root / "done").touch()
+    return root
+
+
+@pytest.fixture(scope="session")
+def marts_home(asked_home: Path, session_folder: Path) -> Path:
+    """The small home with every table and mart. Read-only. dbt takes most of its time, so only full tests use it."""
+    root = session_folder / "marts_home"
+    with one_at_a_time(session_folder / "marts_home.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            stores = DerivationContext.open(copy_home(asked_home, root))
             build_warehouse(stores.home, stores.derivation_id, stores.policy)
+            (root / "done").touch()
     return root
 
 
@@ -211,11 +224,11 @@ def lively_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def two_owners_home(session_folder: Path) -> Path:
-    """A home of two owners whose texts carry canaries (tests/support/two_owners.py), with a small warehouse.
+    """A home of two owners whose texts carry canaries (tests/support/homes/two_owners.py), with a small warehouse.
 
     Copy before writing.
     """
-    from tests.support.two_owners import two_owners, write_small_warehouse
+    from tests.support.homes.two_owners import two_owners, write_small_warehouse
 
     root = session_folder / "two_owners"
     with one_at_a_time(session_folder / "two_owners.lock"):

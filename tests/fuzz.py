@@ -34,7 +34,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.support.drawn_records import records
+from tests.support.records.drawn_records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 FILE_RECORDS = 2_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -96,9 +96,17 @@ class Calls(ABC, Generic[T]):
         """
         return self._send(_posted("/v1/search", _present({"words": words, "golem": golem, **filters})))
 
-    def warnings_for(self, action: str, situation: str = "", *, golem: str | None = None, limit: int = 5) -> T:
-        """List the golem's `warnings` about an action, the most fitting to the situation first."""
-        wanted = {"action": action, "situation": situation, "limit": limit}
+    def warnings_for(
+        self, action: str, situation: str | Mapping[str, Any] = "", *, golem: str | None = None, limit: int = 5
+    ) -> T:
+        """List the golem's `warnings` about an action, the most fitting to the situation first.
+
+        Parameters
+        ----------
+        situation : plain words; or conditions, of which a warning leaves none unfulfilled
+        """
+        words, conditions = (situation, None) if isinstance(situation, str) else ("", json.dumps(dict(situation)))
+        wanted = _present({"action": action, "situation": words, "conditions": conditions, "limit": limit})
         return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/warnings", wanted))
 
     def remember(
@@ -147,6 +155,47 @@ class Calls(ABC, Generic[T]):
         """
         lines = b"\n".join(_line(record) for record in records)
         return self._send(Call("POST", "/v1/records", content=lines, content_type="application/x-ndjson"))
+
+    def experience(
+        self,
+        situation: Mapping[str, Any],
+        action: str,
+        reward: float,
+        *,
+        alternatives: Mapping[str, float | None] | Sequence[str] = (),
+        domain: str | None = None,
+        tick: int | None = None,
+        observed_at: datetime | None = None,
+        golem: str | None = None,
+        **parts: Any,
+    ) -> T:
+        """Report a situation, the action taken in it and its reward; the record is durable when the call returns.
+
+        Parameters
+        ----------
+        situation : conditions at the decision, as words or whole numbers
+        reward : from -1 for the worst result to 1 for the best one
+        alternatives : names of actions that were considered, or each with the reward that it would have earned
+        domain : domain of the actions; rules of different domains are apart
+        tick : tick of the record, so that a repeated call records it once; the next one by default
+        observed_at : time of the action; now by default
+        parts : decision_tick, verified, ground_truth_source
+        """
+        others = dict(alternatives) if isinstance(alternatives, Mapping) else dict.fromkeys(alternatives)
+        report = {"situation": dict(situation), "action": action, "reward": reward, "alternatives": others, **parts,
+                  "domain": domain, "tick": tick, "observed_at": observed_at}  # fmt: skip
+        return self._send(_posted(f"/v1/golems/{_escaped(self._golem(golem))}/experiences", _present(report)))
+
+    def advice(self, situation: Mapping[str, Any], action: str | None = None, *, golem: str | None = None) -> T:
+        """List the golem's `rules` that hold in a situation, and the `worth` of each action by its most special rule.
+
+        Parameters
+        ----------
+        situation : conditions, as words or whole numbers
+        action : only rules about this action
+        """
+        wanted = _present({"conditions": json.dumps(dict(situation)), "action": action})
+        return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/advice", wanted))
 
     def birth(self, golem: str | None = None, **terms: Any) -> T:
         """Record the birth of a golem, and so found its owner; a repeated call changes nothing.

@@ -65,6 +65,7 @@ class DerivationContext:
     _life: pa.Table | None = field(default=None, init=False)
     _life_seen: int | None = field(default=None, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
+    _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
     _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
     """Kinds of life events to the version of the log and the result of `_fold`."""
 
@@ -127,8 +128,17 @@ class DerivationContext:
         """Whether these projections are in force: not a side derivation, a rebuild or a former derivation."""
         if self.beside or self.as_of or self.projections.root != self.home.derivation(self.derivation_id):
             return False
+        has_adoption = self.life("DerivationAdopted").num_rows > 0
+        return not has_adoption or self.current(self.embedder_name).derivation_id == self.derivation_id
+
+    def current(self, embedder: str | None = None) -> InForce:
+        """Return the derivation in force, or that of an embedder; cached until another one is adopted."""
         adoptions = self.life("DerivationAdopted")
-        return not adoptions.num_rows or in_force(adoptions, self.embedder_name).derivation_id == self.derivation_id
+        if self._current[0] is not adoptions:
+            self._current = adoptions, {}
+        if embedder not in self._current[1]:
+            self._current[1][embedder] = in_force(adoptions, embedder)
+        return self._current[1][embedder]
 
     @property
     def source(self) -> EventLog | LogAsOf | LogOfGolems:
@@ -140,6 +150,9 @@ class DerivationContext:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
+            if self._life is not None and not fresh.num_rows:  # only frequent kinds were added
+                self._life_seen = version
+        if version != self._life_seen:
             if self._life is not None:  # events written during the last read are returned again
                 fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=self._life["event_id"])))
             known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
@@ -196,6 +209,13 @@ class DerivationContext:
     def embedder(self) -> Embedder:
         """The embedder, opened on first use."""
         return open_embedder(self.embedder_name, self.home.models)
+
+    @cached_property
+    def text_index_key(self) -> tuple[str, ...]:
+        """Home, embedder and settings that an index of stored texts depends on."""
+        # A copy of a home has the same table id, so the folder tells them apart.
+        place, policy = str(self.home.root.resolve()), self.policy
+        return place, self.log.table_id, self.embedder.identity.key, policy.hash, policy.search.model_dump_json()
 
     @contextmanager
     def deriving(self) -> Iterator[None]:

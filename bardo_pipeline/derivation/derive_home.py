@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, remake_damaged
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF
+from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_warehouse
 
 
@@ -95,6 +96,7 @@ def derive_home(
         _require_valid_publications(context)
         on_step("warehouse (dbt)")
         warehouse = build_warehouse(context.home, context.derivation_id, context.policy)
+    merge_life_files(context.home, context.policy, now=clock())
     fresh = {kind: _content_of_others(context, kind, ids) for kind, ids in known.items()}
     return DerivedHome(
         notices=tuple(content["notice"] for _, content in fresh["LegacyLeft"]),

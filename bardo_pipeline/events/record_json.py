@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.custody.sealing import has_private_parts
+from bardo_pipeline.events.experience.reported_experience import TimedReport
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, LifeEvent
 from bardo_pipeline.events.record.arrow_schema import field_annotation, split_constraints
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord, Moment
@@ -120,6 +121,11 @@ def life_json_schema() -> dict[str, Any]:
     schema["required"] = [name for name in schema["required"] if name != "event_id"]
     schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in ATTRIBUTE_OF.items()]
     return schema
+
+
+def report_json_schema() -> dict[str, Any]:
+    """Return the schema of a report, a line of a `*.experience.jsonl` file."""
+    return _schema(TimedReport)
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

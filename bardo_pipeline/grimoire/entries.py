@@ -31,11 +31,12 @@ CAME_OVER = PROVENANCES[3:]
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
-SOURCES = ("pattern", "baseline", "causal", "dream", "choice", "strategy")
+SOURCES = ("pattern", "baseline", "causal", "dream", "choice", "strategy", "report")
 """A pattern is a cluster of judged decisions; a baseline the level of a protocol's metric; a causal link names the
 market variable that moves another, and the lag in ticks; a dream states the value of decisions with one thing changed,
 named by its `cause`; a choice states the value of a half-width beside another, of entering, or of leaving, over all
-regimes or in one; a strategy binds rules that were learned together."""
+regimes or in one; a strategy binds rules that were learned together; a report states the value of an action that a
+runtime reported with its reward, beside its other actions under the same conditions, which `cause` holds."""
 
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 
@@ -136,7 +137,8 @@ STRUCTURE_FIELDS = [
     pa.field("lag_ticks", pa.int64()),
 ]
 """Columns of an entry's structure. A causal link has cause, effect, lag_ticks, and a regime if it is limited to one; a
-dream entry has a pattern's situation and, in cause, the imagined change."""
+dream entry has a pattern's situation and, in cause, the imagined change; a report has in cause its conditions
+(conditions.py), null for any situation."""
 
 COUNTED_FIELDS = [
     *all_required(pa.int64(), "sign", "confidence_ppm", "validations", "contradictions", "generation", "created_cycle"),
@@ -158,11 +160,12 @@ ENTRY_SCHEMA = pa.schema(
         pa.field("fades_at", MOMENT),
     ]
 )
-"""One row per (golem, entry). `confidence_ppm`: confidence at `anchor_at`, in parts per million; confidence.py computes
-other moments. `effect_*`: the stated effect in ppm of a position's value (baseline: median and
-quartiles, in the metric's unit; causal link: change of the effect in ppm of its level per step of the cause). `own_*`:
-exact sums of the golem's own evidence. `*_sum_milli`: sums of its mood at that evidence, in thousandths. `pinned_ppm`:
-floor set by the owner, 0 if not pinned. `level_*`: 10th and 90th percentile that a baseline states, 0 elsewhere and in
-an inherited baseline. Own evidence of a baseline: `own_count` market days, `own_sumsq` readings since cycle `own_sum`.
-The own evidence of a choice begins with that of the golem's line, at a discount (inheritance/choice_evidence.py).
+"""One row per (golem, entry). `confidence_ppm`: confidence at `anchor_at`, in parts per million; confidence.py
+computes other moments. `effect_*`: the stated effect in ppm of a position's value (report: of the best reward;
+baseline: median and quartiles, in the metric's unit; causal link: change of the effect in ppm of its level per step
+of the cause). `own_*`: exact sums of the golem's own evidence. `*_sum_milli`: sums of its mood at that evidence, in
+thousandths. `pinned_ppm`: floor set by the owner, 0 if not pinned. `level_*`: 10th and 90th percentile that a
+baseline states, 0 elsewhere and in an inherited baseline. Own evidence of a baseline: `own_count` market days,
+`own_sumsq` readings since cycle `own_sum`. The own evidence of a choice begins with that of the golem's
+line, at a discount (inheritance/choice_evidence.py).
 """

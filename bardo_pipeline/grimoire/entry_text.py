@@ -9,6 +9,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from bardo_pipeline.events.record.model import NO_MARKET
+from bardo_pipeline.grimoire.conditions import conditions_in
 from bardo_pipeline.grimoire.entries import width_of_act
 
 REGIME_WORDS = {
@@ -95,6 +97,23 @@ def choice_text(*, kind: str, action_type: str, protocol: str, pair: str, regime
     verdict = f"{act} has {size_word(mean_ppm)} {'beaten' if sign > 0 else 'lost to'} {rival}"
     advice = {"heuristic": f"prefer {act}: ", "warning": f"avoid {act}: "}.get(kind, "")
     return f"{scene}, {advice}{verdict}."
+
+
+def report_text(*, kind: str, action_type: str, protocol: str, pair: str, cause: str | None, sign: int) -> str:
+    """Return the sentence of a report: an action beside the other reported actions under the same conditions."""
+    place = protocol if pair == NO_MARKET else f"{protocol} with {pair}"
+    words = [f"{_spaced(name)} is {_spaced(value)}" for name, value in conditions_in(cause)]
+    scene = f"In {_spaced(place)}, " + (f"when {' and '.join(words)}" if words else "in any situation")
+    act = _spaced(action_type)
+    if sign == 0:
+        return f"{scene}, it is open whether {act} does better than the other actions."
+    verdict = f"{act} has done {'better' if sign > 0 else 'worse'} than the other actions"
+    advice = {"heuristic": f"prefer {act}: ", "warning": f"avoid {act}: "}.get(kind, "")
+    return f"{scene}, {advice}{verdict}."
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def strategy_text(*, acts: Sequence[str], protocol: str, pair: str, regime: str) -> str:

@@ -21,6 +21,7 @@ from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.model import REGIMES, Moment, Name, Whole
 from bardo_pipeline.grimoire import entries as vocabulary
+from bardo_pipeline.grimoire.conditions import are_conditions
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance import bundle_files as layout
@@ -42,6 +43,7 @@ _SITUATION = ("tool", "action_type", "regime", "anomaly_band", "gas_band")
 _PARTS = {
     "pattern": _SITUATION, "baseline": ("metric",), "causal": ("cause", "effect", "lag_ticks"),
     "dream": (*_SITUATION, "cause"), "choice": ("tool", "action_type"), "strategy": ("action_type",),
+    "report": ("action_type",),
 }  # fmt: skip
 """Required columns of an entry by its source."""
 
@@ -139,6 +141,8 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
     for name, values in _WORDS.items():
         foreign = pc.invert(pc.is_in(entries[name], value_set=pa.array(values, pa.string())))
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
+        if name == "cause":
+            foreign = pc.and_(foreign, pc.not_equal(entries["source"], "report"))
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which this version does not know")
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))
@@ -160,6 +164,12 @@ def _identity_faults(entries: pa.Table) -> list[str]:
     is_fact = pc.is_in(entries["source"], value_set=pa.array(_FACTS))
     wrong_decay = pc.xor(is_fact, pc.equal(entries["decay_class"], "fact"))
     faults += _named(entries, wrong_decay, lambda row: f"a {row['source']} does not decay as {row['decay_class']}")
+    reports = entries.filter(pc.equal(entries["source"], "report"))
+    faults += [
+        f"{ENTRIES}: entry {row['entry_id']}: cause is {row['cause']!r}, which states no conditions"
+        for row in reports.select(["entry_id", "cause"]).to_pylist()
+        if not are_conditions(row["cause"])
+    ]
     parts_of_each = entries.select(list(Structure._fields)).to_pydict()
     keys = [Structure(*parts).key for parts in zip(*parts_of_each.values(), strict=True)]
     ids = [entry_id(golem_id, key) for golem_id, key in zip(entries["origin_golem_id"].to_pylist(), keys, strict=True)]

@@ -82,7 +82,7 @@ PLACE = """
         union all select 'failed', golem_id, entry_id, kind = 'warning', confidence
             from patterns where active and sign < 0
         union all select if(sign > 0, 'worked', 'failed'), golem_id, entry_id, kind <> 'insight', confidence
-            from entries where source = 'choice' and status = 'active'
+            from entries where source in ('choice', 'report') and status = 'active'
         union all select 'confused', golem_id, entry_id, true, contradictions
             from patterns where active and contradictions > 0
         union all select 'confused', golem_id, entry_id, false, count
@@ -122,7 +122,7 @@ PLACE = """
 def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     """Write the testament of each dead golem. Returns TESTAMENT_SCHEMA sorted by golem.
 
-    - worked, failed: active rules with positive, or negative, sign;
+    - worked, failed: active rules, about choices and reports too, with positive or negative sign;
     - confused: contradicted active rules, and candidates with enough evidence and a wide interval around zero;
     - suspected: candidates with enough evidence whose mean has a clear sign, but whose interval includes zero;
     - untested: candidates with less evidence than `cluster_min`;

@@ -23,6 +23,9 @@ PUBLIC_METRICS = ("gas_price", "pool_volume")
 """Baselines that are readable from the chain. Slippage and gas cost stay private, because they were measured on the
 golem's own trades and slippage grows with their size."""
 
+PUBLIC_CHOICES = ("add_liquidity", "remove_liquidity")
+"""Choices that state no parameter: entering and leaving. A half-width is a parameter of a strategy (canon 44)."""
+
 RANGE_WORDS = {
     "calm": "a range that price is well inside",
     "stirred": "a range whose centre price has left",
@@ -56,11 +59,14 @@ def proposition_id(domain: str, claim: str) -> str:
 
 
 def is_public(entries: pa.Table) -> BoolArray:
-    """Mark the rows that become propositions: active patterns with a sign, and baselines of public metrics."""
-    pattern = pc.and_(pc.equal(entries.column("source"), "pattern"), pc.not_equal(entries.column("sign"), 0))
+    """Mark the rows that become propositions: active patterns and public choices with a sign, public baselines."""
+    acts = pc.is_in(entries.column("action_type"), value_set=pa.array(PUBLIC_CHOICES))
+    choice = pc.and_(pc.equal(entries.column("source"), "choice"), acts)
+    rule = pc.or_(pc.equal(entries.column("source"), "pattern"), choice)
+    rule = pc.and_(rule, pc.not_equal(entries.column("sign"), 0))
     measured = pc.is_in(entries.column("metric"), value_set=pa.array(PUBLIC_METRICS))
     level = pc.and_(pc.equal(entries.column("source"), "baseline"), measured)
-    return to_bools(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
+    return to_bools(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(rule, level)))
 
 
 def level_steps(levels: Int64Array) -> Int64Array:
@@ -103,6 +109,10 @@ def claim_of(part: dict[str, str], sign: int, step: int) -> str:
         if part["metric"] == "gas_price":
             return f"{place}: gas usually costs {low / 1000:g} to {high / 1000:g} gwei."
         return f"{place}: {low:,} to {high:,} dollars usually trade between two looks."
+    if part["source"] == "choice":
+        where = f"in {REGIME_WORDS[part['regime']]}" if part["regime"] else "in any market"
+        act, verdict = ACTION_WORDS[part["action_type"]], "beats" if sign > 0 else "loses to"
+        return f"{place}: {where}, {act} {verdict} staying as it is."
     scene = f"in {REGIME_WORDS[part['regime']]}, with {GAS_WORDS[part['gas_band']]}"
     act = f"{ACTION_WORDS.get(part['action_type'], part['action_type'])} {RANGE_WORDS[part['anomaly_band']]}"
     return f"{place}: {scene}, {act} {'beats' if sign > 0 else 'loses to'} holding."

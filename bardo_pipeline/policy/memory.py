@@ -94,6 +94,12 @@ class CuratorPolicy(Frozen):
     fold_witnesses: int = setting(
         5, "witnesses that each of two rules needs before they merge; at 3 the intervals are too wide (ours)", ge=2
     )
+    report_conditions: int = setting(
+        4, "conditions of a runtime's report, by name, that situations are made of (ours)", ge=1, le=8
+    )
+    report_effect_prior: Positive = setting(
+        1.0, "expected size of a reported action's effect, in spreads of its windows (ours)"
+    )
     anomaly_edges: tuple[Unit, Unit, Unit, Unit] = setting(
         (0.5, 0.7, 0.8, 0.9), "edges of the five anomaly bands (ours; 0.7 and 0.9 are KAT's)"
     )
@@ -195,7 +201,7 @@ class RetrievalPolicy(Frozen):
     )
     skip_confidence_min: Unit = setting(0.5, "confidence from which a level counts as known (MEM)")
     question_bytes_max: PositiveCount = setting(16_384, "size limit of a question (ours)")
-    fusion_k: PositiveCount = setting(60, "k of reciprocal rank fusion (ours; TOOLS names none)")
+    fusion_k: PositiveCount = setting(60, "without effect since ADR 0080; recorded policies and their hashes have it")
     words_saturation: Positive = setting(1.2, "k1 of BM25: saturation of repeated words (usual)")
     words_length: Unit = setting(0.75, "b of BM25: penalty of long texts (usual)")
     results: PositiveCount = setting(5, "entries shown to the golem (HB S3: top five)")
@@ -251,11 +257,12 @@ class DreamPolicy(Frozen):
 
 
 class ForetellingPolicy(Frozen):
-    """The map from a stated confidence to the share of judged decisions that agreed after it (X-3)."""
+    """The map from a stated confidence to the share of entries that held on the day after it (X-3)."""
 
     half_life_days: Positive = setting(1.0, "half-life of a witness, because markets turn (ours)")
     window_days: Positive = setting(10.0, "age beyond which a witness does not count (ours)")
-    prior_witnesses: Positive = setting(30.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
+    prior_witnesses: Positive = setting(2.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
+    band_witnesses: Positive = setting(5.0, "weight of a subject's share in each of its bands, in witnesses (ours)")
     bands: PositiveCount = setting(10, "bands of stated confidence (ours)")
     foretold_min: Unit = setting(0.05, "lower bound of a foretold confidence (ours)")
     foretold_max: Unit = setting(0.95, "upper bound of a foretold confidence (ours)")

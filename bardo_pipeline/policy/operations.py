@@ -54,6 +54,9 @@ class CarePolicy(Operational):
     grace_seconds: Positive = setting(
         3_600.0, "age at which an unreferenced file is deleted; protects running readers (ours)"
     )
+    life_files_max: PositiveCount = setting(
+        64, "appended files of life events beyond which they are merged; opening one costs 10 ms (measured)"
+    )
     log_commits_kept: PositiveCount = setting(
         1_000, "commits of the log that stay as JSON, for fast incremental reads (ours)"
     )
@@ -169,6 +172,7 @@ class WorthPolicy(Operational):
     fading_half_lives: Positive = setting(2.0, "half-lives in which an expired truth falls below retrieval")
     retrieval_confidence: Unit = setting(0.5, "the retrieval threshold (MEM, minConfidence)")
     decoy_confidence_max: Unit = setting(0.6, "confidence of a decoy as a causal link")
+    brier_max: Unit = setting(0.21, "Brier score of foretold confidences; a coin has 0.25 (ours)")
     discovery_rate_max: Unit = setting(0.05, "share of tests that find something in a market without truths (ours)")
     strong_sigma: Positive = setting(1.0, "size of an effect that must be learned")
     windows_min: PositiveCount = setting(3, "fewest windows in which a rule can be learned (TOOLS, smallest cluster)")

@@ -9,7 +9,7 @@ Source: X-3 ("of the insights at confidence c, how many held on the following da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros, query_tables
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import DecayPolicy
+from bardo_pipeline.quality.foretold_confidence import subjects_of
 
 BELIEF_SCHEMA = pa.schema(
     [
@@ -53,6 +54,16 @@ BAND_SCHEMA = pa.schema(
 """One row per confidence band with judged beliefs: their number, mean confidence, share that held, and the share of
 decisions in their situations that agreed."""
 
+SUBJECT_SCHEMA = pa.schema(
+    [
+        required("subject", pa.string()),
+        *all_required(
+            pa.int64(), "belief_count", "confidence_mean_ppm", "held_ppm", "brier_held_ppm", "brier_base_ppm"
+        ),
+    ]
+)
+"""One row per subject with judged beliefs (subjects_of), by name, with the columns of bands and of Calibration."""
+
 _BELIEVED = """
     with states as (
         select *, lead(cycle) over (partition by golem_id, structure order by cycle, revision, seq) as until
@@ -76,6 +87,7 @@ class Calibration:
     brier_held_ppm, brier_agreed_ppm : over beliefs and over pairs; None without any
     brier_base_ppm : of the share of beliefs that held as the confidence of every belief
     bands : BAND_SCHEMA
+    subjects : SUBJECT_SCHEMA
     """
 
     belief_count: int
@@ -85,6 +97,7 @@ class Calibration:
     brier_agreed_ppm: int | None
     bands: pa.Table
     brier_base_ppm: int | None = None
+    subjects: pa.Table = field(default_factory=SUBJECT_SCHEMA.empty_table)
 
     @property
     def is_monotone(self) -> bool:
@@ -166,4 +179,18 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     bands = pa.table([pa.array(c, pa.int64()) for c in (edges[low], edges[low + 1], n, *shares)], schema=BAND_SCHEMA)
     unjudged, base = judged.num_rows - len(sure), int(held.sum()) * PPM // len(sure)
     brier_base = base * (PPM - base) // PPM
-    return Calibration(len(sure), unjudged, int(count.sum()), brier_held, brier_agreed, bands, brier_base)
+    subjects = _by_subject(subjects_of(with_outcome), sure, held, np.where(held == 1, hit, missed))
+    return Calibration(len(sure), unjudged, int(count.sum()), brier_held, brier_agreed, bands, brier_base, subjects)
+
+
+def _by_subject(subject: pa.Array, sure: Int64Array, held: Int64Array, loss: Int64Array) -> pa.Table:
+    """Return the beliefs by subject (SUBJECT_SCHEMA). loss: of each belief, ppm."""
+    beliefs = pa.table({"subject": subject, "sure": sure, "held": held, "loss": loss})
+    sums = [("sure", "count"), *((name, "sum") for name in ("sure", "held", "loss"))]
+    rows = beliefs.group_by("subject", use_threads=False).aggregate(sums).sort_by("subject")
+    n, confidence, holding, losses = (
+        int_column(rows, name) for name in ("sure_count", "sure_sum", "held_sum", "loss_sum")
+    )
+    share = holding * PPM // n
+    columns = n, confidence // n, share, losses // n, share * (PPM - share) // PPM
+    return pa.table([rows["subject"], *(pa.array(c, pa.int64()) for c in columns)], schema=SUBJECT_SCHEMA)

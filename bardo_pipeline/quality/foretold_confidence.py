@@ -1,15 +1,17 @@
-"""Foretold confidence: the share of judged decisions that agreed after a stated confidence, as a monotone map. Pure.
+"""Foretold confidence: the share of entries that held in the day after a stated confidence, as a monotone map. Pure.
 
-Every vote of a cycle compares the confidence before it with decisions that were judged since: the entry was reinforced
-or contradicted. The share of reinforced votes by confidence band, made monotone by pooling adjacent violators, is the
-map of a subject. Votes about one structure on one market day are one witness, because one storm judges all siblings.
-Old witnesses weigh less, because markets turn. A prior keeps the map near the confidence of a new entry (canon 1) until
-there are witnesses.
-Source: X-3, canon 1; docs/adr/0075 (votes measure what a confidence foretells).
+A verdict compares a confidence with what came after it. A rule about an act or a choice holds if its own evidence of
+the next day, as far as it is known, has its sign. A level or a causal link holds if the curator's next vote reinforces
+it. The map of a subject is made from the verdicts known at a moment: the share that held of all, then of each band of
+confidence, shrunk towards the share of all, made monotone by pooling adjacent violators. Verdicts about one structure
+on one market day are one witness, because one storm judges all siblings. Old witnesses weigh less, because markets
+turn. A prior keeps the share of all near the confidence of a new entry (canon 1) until there are witnesses.
+Source: X-3, canon 1; docs/adr/0075, 0085.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Float64Array, Int64Array
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
-from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import int_column, micros
-from bardo_pipeline.policy import CuratorPolicy, ForetellingPolicy
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
+from bardo_pipeline.policy import Policy
 
 AGREED, OPPOSED = "reinforced", "contradicted"
 VOTE_OPERATIONS = (AGREED, OPPOSED)
@@ -34,14 +35,22 @@ SUBJECTS = {"baseline": "level", "causal": "causal_link", "dream": "dream", "cho
 FACTS = SUBJECTS["baseline"], SUBJECTS["causal"]
 """Subjects whose new entries have the confidence of a fact (canon 1)."""
 
-JUDGED_VOTE_SCHEMA = pa.schema(
-    [
-        *all_required(pa.string(), "structure", "source", "kind", "operation"),
-        required("at", MOMENT),
-        required("confidence_before_ppm", pa.int64()),
-    ]
-)
-"""Columns of the decisions that a map is made from; operation: one of VOTE_OPERATIONS."""
+RULES = ("insight", "heuristic", "warning", SUBJECTS["choice"])
+"""Subjects that foretell the confidence of a new entry before their first verdict. Others keep the stated one."""
+
+_JUDGED_BY_EFFECT, _JUDGED_BY_VOTE = ("pattern", "choice"), ("baseline", "causal", "dream")
+"""Sources whose own evidence is a sum of effects, and sources that votes judge. A strategy fragment follows its parts,
+and outcomes never contradict it, so it has no verdicts."""
+
+_REGROUPED = ("generalized", "folded", "parted")
+"""Operations that give an entry the evidence of others, or take it away."""
+
+FORETOLD_COLUMNS = (
+    "golem_id", "revision", "cycle", "seq", "at", "operation", "confidence_before_ppm", "structure", "source", "kind",
+    "status", "sign", "confidence_ppm", "decay_class", "provenance", "is_anti_knowledge", "is_bloodstain",
+    "evidence_count", "pinned_ppm", "own_count", "own_sum", "anchor_at",
+)  # fmt: skip
+"""Columns of the curator's decisions from which verdicts are made."""
 
 
 @dataclass(frozen=True)
@@ -64,64 +73,115 @@ def subjects_of(entries: pa.Table) -> pa.Array:
     return pc.coalesce(pa.array(list(SUBJECTS.values())).take(named), kind)
 
 
-def foretold_maps(
-    votes: pa.Table, at_us: int, policy: ForetellingPolicy, curator: CuratorPolicy
-) -> dict[str, ForetoldMap]:
-    """Return the map of each subject that was judged up to a moment. The order of votes does not matter.
+def foretold_maps(decisions: pa.Table, at_us: int, policy: Policy) -> dict[str, ForetoldMap]:
+    """Return the map of each subject at a moment. The order of decisions does not matter.
 
-    votes: JUDGED_VOTE_SCHEMA, further columns are ignored.
+    decisions: FORETOLD_COLUMNS, valid decisions; further columns are ignored.
     """
-    return Foretelling(votes, policy, curator).maps(at_us)
+    return Foretelling(decisions, policy).maps(at_us)
 
 
 class Foretelling:
-    """Votes as columns in a fixed order, from which maps at several moments are made.
+    """Decisions as columns in a fixed order, from which maps at several moments are made. It knows no later outcome."""
 
-    Confirmations of a strategy fragment follow from its parts, and outcomes never contradict it, so they do not count.
-    """
-
-    def __init__(self, votes: pa.Table, policy: ForetellingPolicy, curator: CuratorPolicy) -> None:
-        self._policy, self._curator = policy, curator
-        votes = votes.filter(pc.not_equal(votes["source"], "strategy"))
-        subject, structure = subjects_of(votes).dictionary_encode(), contiguous(votes["structure"]).dictionary_encode()
-        self._subjects = subject.dictionary.to_pylist()
-        agreed = pc.equal(votes["operation"], AGREED).to_numpy().astype(np.int64)
-        columns = (
-            micros(votes, "at"),
-            subject.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-            _ranks(structure)[structure.indices.to_numpy(zero_copy_only=False)],
-            int_column(votes, "confidence_before_ppm"),
-            agreed,
+    def __init__(self, decisions: pa.Table, policy: Policy) -> None:
+        self._rules, self._curator = policy.foretelling, policy.curator
+        by_effect, by_vote = (_of_sources(decisions, sources) for sources in (_JUDGED_BY_EFFECT, _JUDGED_BY_VOTE))
+        by_vote = by_vote.filter(pc.is_in(by_vote["operation"], value_set=pa.array(VOTE_OPERATIONS)))
+        self._evidence = _Evidence.of(by_effect)
+        stated = np.concatenate(
+            [
+                confidence_of(by_effect, self._evidence.at_us, policy.decay),
+                int_column(by_vote, "confidence_before_ppm"),
+            ]
         )
-        order = np.lexsort((agreed, columns[3], columns[2], columns[1], columns[0]))
-        self._at_us, self._subject, named, self._before, self._agreed = np.stack(columns)[:, order]
-        witnesses = np.stack([self._subject, named, self._at_us // DAY_US])
+        self._band = np.minimum(stated * self._rules.bands // PPM, self._rules.bands - 1)
+        self._vote_us, self._agreed = micros(by_vote, "at"), pc.equal(by_vote["operation"], AGREED).to_numpy()
+        judged = pa.concat_tables([part.select(["source", "kind", "structure"]) for part in (by_effect, by_vote)])
+        subject = subjects_of(judged).dictionary_encode()
+        self._subjects, self._subject = subject.dictionary.to_pylist(), subject.indices.to_numpy(zero_copy_only=False)
+        structure = contiguous(judged["structure"]).dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        day = np.concatenate([self._evidence.at_us, self._vote_us]) // DAY_US
+        witnesses = np.stack([self._subject, structure, day])
         self._witness = np.unique(witnesses, axis=1, return_inverse=True)[1].reshape(-1)
 
     def maps(self, at_us: int) -> dict[str, ForetoldMap]:
-        """Return the map of each subject from the votes up to a moment."""
-        stop = int(np.searchsorted(self._at_us, at_us, side="right"))
-        start = int(np.searchsorted(self._at_us, at_us - round(self._policy.window_days * DAY_US), side="right"))
-        chosen = slice(start, stop)
-        subject, witness = self._subject[chosen], self._witness[chosen]
-        age_days = (at_us - self._at_us[chosen]) / DAY_US
-        weight = np.exp2(-age_days / self._policy.half_life_days) / np.bincount(witness)[witness]
-        bands = self._policy.bands
-        band = np.minimum(self._before[chosen] * bands // PPM, bands - 1)
+        """Return the map of each subject from the verdicts known at a moment."""
+        since = at_us - round(self._rules.window_days * DAY_US)
+        rows, held, until_us = self._evidence.verdicts(since, at_us)
+        passed = (until_us - self._evidence.at_us[rows]) / DAY_US
+        votes = np.flatnonzero((self._vote_us > since) & (self._vote_us <= at_us))
+        rows = np.concatenate([rows, votes + len(self._evidence.at_us)])
+        held = np.concatenate([held, self._agreed[votes]])
+        passed = np.concatenate([passed, np.ones(len(votes))])
+        age_days = (at_us - np.concatenate([until_us, self._vote_us[votes]])) / DAY_US
+        witness, subject = self._witness[rows], self._subject[rows]
+        weight = passed * np.exp2(-age_days / self._rules.half_life_days) / np.bincount(witness)[witness]
+        known = {name: subject == code for code, name in enumerate(self._subjects)}
+        nothing = np.zeros(len(rows), bool)
         return {
-            self._subjects[code]: self._map(self._subjects[code], band[own], weight[own], self._agreed[chosen][own])
-            for code in np.unique(subject).tolist()
-            for own in [subject == code]
+            name: self._map(name, self._band[rows[own]], weight[own], held[own])
+            for name in sorted({*known, *RULES})
+            if (own := known.get(name, nothing)).any() or name in RULES
         }
 
-    def _map(self, subject: str, band: Int64Array, weight: Float64Array, agreed: Int64Array) -> ForetoldMap:
-        rules, curator = self._policy, self._curator
+    def _map(self, subject: str, band: Int64Array, weight: Float64Array, held: BoolArray) -> ForetoldMap:
+        rules, curator = self._rules, self._curator
         prior = curator.confidence_fact if subject in FACTS else curator.confidence_insight
-        share = rules.prior_witnesses / rules.bands
-        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + share
-        held: Float64Array = np.bincount(band, weight * agreed, rules.bands).astype(np.float64) + share * prior
-        foretold = np.clip(monotone(held / heard, heard), rules.foretold_min, rules.foretold_max)
-        return ForetoldMap(tuple(np.rint(foretold * PPM).astype(np.int64).tolist()), float(weight.sum()))
+        known, right = math.fsum(weight), math.fsum(weight[held])
+        of_all = (right + rules.prior_witnesses * prior) / (known + rules.prior_witnesses)
+        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + rules.band_witnesses
+        kept: Float64Array = np.bincount(band, weight * held, rules.bands).astype(np.float64)
+        kept += rules.band_witnesses * of_all
+        foretold = np.clip(monotone(kept / heard, heard), rules.foretold_min, rules.foretold_max)
+        return ForetoldMap(tuple(np.rint(foretold * PPM).astype(np.int64).tolist()), known)
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """Decisions about rules by golem, structure and time, with the rule's own evidence so far.
+
+    span: number of the golem's structure; it rises where the rule takes over the evidence of others, or loses it.
+    is_claim: whether the decision left a rule with a sign in force.
+    """
+
+    at_us: Int64Array
+    span: Int64Array
+    count: Int64Array
+    total: Int64Array
+    sign: Int64Array
+    is_claim: BoolArray
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> _Evidence:
+        """Return the columns of decisions that are sorted by golem, structure and time."""
+        golem, structure = (rows[name].to_numpy(zero_copy_only=False) for name in ("golem_id", "structure"))
+        begins = np.ones(rows.num_rows, bool)
+        begins[1:] = (golem[1:] != golem[:-1]) | (structure[1:] != structure[:-1])
+        begins |= pc.is_in(rows["operation"], value_set=pa.array(_REGROUPED)).to_numpy()
+        count, total, sign = (int_column(rows, name) for name in ("own_count", "own_sum", "sign"))
+        is_claim = (sign != 0) & pc.equal(rows["status"], "active").to_numpy()
+        return cls(micros(rows, "at"), np.cumsum(begins), count, total, sign, is_claim)
+
+    def verdicts(self, since_us: int, at_us: int) -> tuple[Int64Array, BoolArray, Int64Array]:
+        """Return the claims with later evidence of their day (rows), whether they held, and by when that was known."""
+        rows = np.flatnonzero(self.is_claim & (self.at_us > since_us) & (self.at_us < at_us))
+        until = np.minimum(self.at_us[rows] + DAY_US, at_us)
+        first = int(self.at_us.min(initial=0))
+        reach = int(self.at_us.max(initial=0)) - first + 2 * DAY_US
+        packed = self.span * reach + (self.at_us - first)
+        ends = self.span[rows] * reach + np.minimum(until - first, reach - 1)
+        last = np.searchsorted(packed, ends, side="right") - 1
+        judged = self.count[last] > self.count[rows]
+        rows, last = rows[judged], last[judged]
+        return rows, (self.total[last] - self.total[rows]) * self.sign[rows] > 0, until[judged]
+
+
+def _of_sources(decisions: pa.Table, sources: tuple[str, ...]) -> pa.Table:
+    """Return the decisions about entries of these sources by golem, structure and time."""
+    rows = decisions.select(FORETOLD_COLUMNS).filter(pc.is_in(decisions["source"], value_set=pa.array(sources)))
+    keys = [(name, "ascending") for name in ("golem_id", "structure", "cycle", "revision", "seq")]
+    return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 
 def foretold_ppm(maps: Mapping[str, ForetoldMap], entries: pa.Table, confidence_ppm: Int64Array) -> Int64Array:
@@ -143,9 +203,3 @@ def monotone(values: Float64Array, weights: Float64Array) -> Float64Array:
             (low, w, n), (high, v, m) = pools[-2:]
             pools[-2:] = [((low * w + high * v) / (w + v), w + v, n + m)]
     return np.repeat([mean for mean, _, _ in pools], [number for _, _, number in pools])
-
-
-def _ranks(structure: pa.DictionaryArray) -> Int64Array:
-    """Return the rank by name of each word, so that codes do not depend on the order of rows."""
-    names = structure.dictionary.to_pylist()
-    return np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of
 from bardo_pipeline.policy import Policy, WorthPolicy
+from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import EXPIRED, RIGHT, Ground, Look, with_verdict
 
 _IS_KEPT = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
@@ -133,9 +134,16 @@ def _fade(
 
 
 def bounds(
-    looks: Sequence[Look], faded: Sequence[Fade] | None, nothing: Discoveries | None, policy: WorthPolicy
+    looks: Sequence[Look],
+    faded: Sequence[Fade] | None,
+    nothing: Discoveries | None,
+    policy: WorthPolicy,
+    foretold: Calibration | None = None,
 ) -> tuple[Bound, ...]:
-    """Return the bounds of the last look, of fading, and of a market with nothing to learn (None: not evaluated)."""
+    """Return the bounds of the last look, of fading, of a market with nothing to learn, and of foretold confidence.
+
+    None for the last three: not evaluated.
+    """
     last = looks[-1]
     rules = last.count(0, 1, 2, 4, subjects=("rule", "link"))
     met = sum(truth.met > 0 for truth in last.recalled)
@@ -159,4 +167,8 @@ def bounds(
             f"{nothing.living} of {nothing.tested} tested where nothing is to be found ({nothing.ever} at some time)"
         )
         results.append(Bound.of("null market", nothing.rate, "at most", policy.discovery_rate_max, detail))
+    if foretold is not None:
+        score = None if foretold.brier_held_ppm is None else foretold.brier_held_ppm / PPM
+        detail = f"of what {foretold.belief_count:,} beliefs foretold for the following day"
+        results.append(Bound.of("Brier score", score, "at most", policy.brier_max, detail))
     return tuple(results)

@@ -33,9 +33,9 @@ SEARCH_SCHEMA = pa.schema(
     ]
 )
 """One row per text found, best first; ties by store, id and golem. relevance: before age and confidence, in [0, 1].
-retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]; 1 without decay.
-score: relevance less a bounded share for a low retention. holders: number of rows that share the text, of which the
-best is shown."""
+retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]. score: relevance less
+a bounded share for a low retention, without decay the relevance. holders: number of rows that share the text, of which
+the best is shown."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,23 @@ class Rows(NamedTuple):
     describe: Callable[[int], tuple[str, str, str, str]]
 
 
+def highest(scores: Float64Array, count: int) -> Int64Array:
+    """Return the rows of the highest scores above 0, in order: `count` of them with all ties, or all if there are less.
+
+    The maxima of blocks give a bound below which no row is wanted, which saves sorting.
+    """
+    width = max(1, len(scores) // (8 * count))
+    maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
+    rows = np.flatnonzero((scores >= _at_place(maxima, count)) & (scores > 0.0))
+    return rows[scores[rows] >= _at_place(scores[rows], count)]
+
+
+def _at_place(scores: Float64Array, place: int) -> float:
+    """Return the score at this place from the top, or the least one if there are less."""
+    at = max(len(scores) - place, 0)
+    return float(np.partition(scores, at)[at]) if len(scores) else 0.0
+
+
 def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, count: int) -> pa.Table:
     """Return the best row of each text (SEARCH_SCHEMA), at most `count`.
 
@@ -110,12 +127,10 @@ def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, co
     score = np.where(passed, np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9), 0.0)
     key = text * len(stores) + store
     ends = np.cumsum([len(part.doc) for part in parts])
-    wanted, candidates = 4 * count, np.zeros(0, np.int64)
+    wanted = 4 * count
     while True:  # many rows may share a text
-        size = min(wanted, len(score))
-        bar = np.partition(score, len(score) - size)[len(score) - size]
-        candidates = np.flatnonzero((score >= bar) & (score > 0.0))
-        if size == len(score) or len(np.unique(key[candidates])) >= count + 1:
+        candidates = highest(score, wanted)
+        if len(candidates) < wanted or len(np.unique(key[candidates])) >= count + 1:
             break
         wanted *= 8
     rows = []

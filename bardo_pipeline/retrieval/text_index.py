@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float32Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
 from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
@@ -28,10 +29,10 @@ class Doc(NamedTuple):
 
     order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
     count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
-    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether it
-    may be an upvote of an earlier text like it (canon 17). worth: confidence of an insight, and the share that
-    retention keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that
-    filters compare, in the order of FACETS.
+    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether a
+    later text like it is its upvote (canon 17). stated: whether it is no upvote itself, because an operation on
+    insights states it. worth: confidence of an insight, and the share that retention keeps of another text. origin:
+    shard from which it was inherited, "" for an own text. facets: values that filters compare, in the order of FACETS.
     """
 
     doc_id: str
@@ -46,10 +47,16 @@ class Doc(NamedTuple):
     speaker: str = ""
     session: str | None = ""
     upserts: bool = False
+    stated: bool = False
     worth: float = 1.0
     origin: str = ""
     facets: tuple[str | None, ...] = ()
     payload: Any = None
+
+    @property
+    def at(self) -> datetime:
+        """Moment of the text."""
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.at_us)
 
 
 class View(NamedTuple):
@@ -58,7 +65,8 @@ class View(NamedTuple):
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
     vectors: unit rows, zeros without a vector. before: LONE for a text that has no neighbours by nature. after may name
     texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for themselves.
-    codes: number of each facet's value, by column, and of its text in the last one. inherited: texts of another origin.
+    voted: confidence that votes leave an insight, NaN for a text without votes of an operation. codes: number of each
+    facet's value, by column, and of its text in the last one. inherited: texts of another origin.
     """
 
     key: str
@@ -73,12 +81,20 @@ class View(NamedTuple):
     speakers: frozenset[int]
     at_us: Int64Array
     strength: Float32Array
-    worth: Float32Array
+    worth: Float64Array
     vectors: Float32Array
     stands_for: Int32Array
     upvotes: Int32Array
+    voted: Float64Array
     codes: Int32Array
     inherited: Sequence[int]
+
+
+_COLUMNS = {
+    "length": 0, "strength": 0, "before": NONE, "after": NONE, "session": 0, "at_us": 0, "worth": 0, "vectors": 0,
+    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "codes": 0,
+}  # fmt: skip
+"""Arrays of a shard, and the value of each for a text that is not added yet."""
 
 
 @dataclass
@@ -103,8 +119,9 @@ class Shard:
         self.before, self.after = np.full(_ROOM, NONE, np.int32), np.full(_ROOM, NONE, np.int32)
         self.session, self.at_us = np.zeros(_ROOM, np.int32), np.zeros(_ROOM, np.int64)
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
-        self.worth = np.zeros(_ROOM, np.float32)
+        self.worth = np.zeros(_ROOM)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
+        self.voted = np.full(_ROOM, np.nan)
         self.codes = np.zeros((_ROOM, len(FACETS) + 1), np.int32)
 
     def view(self) -> View:
@@ -113,7 +130,7 @@ class Shard:
             self.key, len(self.docs), self.docs, self.postings.runs, self.length, self.before, self.after,
             self.session, len(self._sessions), frozenset(self.speakers), self.at_us,
             self.strength, self.worth, self.vectors, self.stands_for,
-            self.upvotes, self.codes, self.inherited,
+            self.upvotes, self.voted, self.codes, self.inherited,
         )  # fmt: skip
 
     def add(self, docs: Sequence[Doc], number_of: dict[str, int], code_of: dict[str | None, int]) -> None:
@@ -163,7 +180,8 @@ class Shard:
         """Store vectors of waiting texts, then decide which texts are upvotes of earlier ones.
 
         A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
-        is decided in the order of the shard, so the order in which vectors arrive does not matter.
+        is decided in the order of the shard, so the order in which vectors arrive does not matter. A stated text is no
+        upvote.
         """
         for key in self._waiting.keys() & vector_of.keys():
             for row in self._waiting.pop(key):
@@ -176,7 +194,7 @@ class Shard:
 
     def _decide(self, row: int, similarity: float) -> None:
         rows, vectors = self._standing.get(self.docs[row].sort, ([], np.zeros((_ROOM, self.dimension), np.float32)))
-        if rows:
+        if rows and not self.docs[row].stated:
             likeness = np.round(np.einsum("ij,j->i", vectors[: len(rows)], self.vectors[row]), 5)
             nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
@@ -191,24 +209,10 @@ class Shard:
 
     def _grow(self, count: int) -> None:
         """Make room for this number of texts; arrays that a reader holds stay as they are."""
-        for name in (
-            "length",
-            "strength",
-            "before",
-            "after",
-            "session",
-            "at_us",
-            "worth",
-            "vectors",
-            "stands_for",
-            "upvotes",
-            "codes",
-        ):
+        for name, empty in _COLUMNS.items():
             array = getattr(self, name)
             if count > len(array):
-                roomy = np.zeros((max(count, 2 * len(array)), *array.shape[1:]), array.dtype)
-                if name in ("before", "after", "stands_for"):
-                    roomy.fill(NONE)
+                roomy = np.full((max(count, 2 * len(array)), *array.shape[1:]), empty, array.dtype)
                 roomy[: len(array)] = array
                 setattr(self, name, roomy)
 
@@ -292,6 +296,13 @@ class TextIndex:
         vector_of = dict(zip(hashes, vectors, strict=True))
         for shard in self._of(keys):
             shard.hold(vector_of, self._similarity)
+
+    def vote(self, key: str, confidence_of: Mapping[str, float]) -> None:
+        """State the confidence that votes leave the insights of a shard, by id; ids that it lacks are left out."""
+        for shard in self._of([key]):
+            rows = self._ids[key]
+            for doc_id in confidence_of.keys() & rows.keys():
+                shard.voted[rows[doc_id]] = confidence_of[doc_id]
 
     def views(self, keys: Iterable[str] | None = None) -> list[View]:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""

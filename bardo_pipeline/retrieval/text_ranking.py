@@ -47,15 +47,18 @@ def retained_of(
 ) -> Float64Array:
     """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1).
 
-    Age counts from the last tick of the golem, in UTC microseconds, or from its last text.
+    Age counts from the last tick of the golem, in UTC microseconds, or from its last text. Votes of operations replace
+    the confidence by upvotes alone.
     """
     at_us = np.concatenate([view.at_us[: view.size] for view in views])
     newest = [max(last_ticks.get(view.key, 0), int(view.at_us[view.size - 1])) for view in views]
     age = (np.repeat(newest, [view.size for view in views]) - at_us).clip(0) / DAY_US
     strength = np.concatenate([view.strength[: view.size] for view in views]).astype(np.float64)
     upvotes = np.concatenate([view.upvotes[: view.size] for view in views])
-    worth = np.concatenate([view.worth[: view.size] for view in views]).astype(np.float64)
-    confidence = np.minimum(worth + policy.curator.upvote * upvotes, 1.0)
+    worth = np.concatenate([view.worth[: view.size] for view in views])
+    voted = np.concatenate([view.voted[: view.size] for view in views])
+    upvoted = np.round(np.minimum(worth + policy.curator.upvote * upvotes, 1.0), 6)
+    confidence = np.where(np.isnan(voted), upvoted, voted)
     return np.where(is_insight, confidence, worth * retention(age, strength))
 
 
@@ -87,7 +90,6 @@ def text_rows(
     start: int,
     last_tick_us: int,
     filters: Filters,
-    decay: bool,
     keys: Collection[str],
     code_of: Mapping[str | None, int],
     policy: Policy,
@@ -114,9 +116,8 @@ def text_rows(
         doc = view.docs[row]
         return doc.doc_id, view.key, doc.sort, doc.payload["text"]
 
-    kept = retained if decay else np.ones(view.size)
     doc = np.arange(start, start + view.size)
     return {
-        store: Rows(store, doc, text, passed & of_store, kept, describe)
+        store: Rows(store, doc, text, passed & of_store, retained, describe)
         for store, of_store in (("entries", is_insight), ("episodes", ~is_insight))
     }

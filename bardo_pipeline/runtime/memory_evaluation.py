@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import calibration_of, foretold_calibration_of, judgements
+from bardo_pipeline.derivation.curation.judged_outcomes import (
+    calibration_of,
+    foretold_calibration_of,
+    judgements,
+    outcomes_on_record,
+)
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
@@ -122,9 +127,10 @@ def grade_memory(
     record_count = int(context.log.heads()["contiguous"].to_numpy().sum())
     on_progress("asking", 0.0)
     answers = questioned(context, last, looks[-1], clock())
-    foretold, stated = foretold_calibration_of(context, judged), calibration_of(context, judged)
+    outcomes = outcomes_on_record(context, judged)
+    foretold, stated = foretold_calibration_of(context, outcomes), calibration_of(context, outcomes)
     context.log.close()
-    kept = bounds(looks, faded, nothing, policy.worth)
+    kept = bounds(looks, faded, nothing, policy.worth, foretold)
     return Report(grading, record_count, looks, faded, nothing, answers, foretold, stated, kept)
 
 
@@ -174,8 +180,8 @@ def foretell(
 ) -> RecordedCalibration:
     """Run a fleet through a recorded market in `root` (an empty folder) and measure its calibration."""
     context = lived(root / "recorded", market, golems, policy, clock, partial(on_progress, "living"))
-    judged = judgements(context)
-    foretold, stated = foretold_calibration_of(context, judged), calibration_of(context, judged)
+    outcomes = outcomes_on_record(context, judgements(context))
+    foretold, stated = foretold_calibration_of(context, outcomes), calibration_of(context, outcomes)
     records = int(context.log.heads()["contiguous"].to_numpy().sum())
     context.log.close()
     return RecordedCalibration(market.name, golems, records, foretold, stated)

@@ -37,21 +37,24 @@ from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
 from bardo_pipeline.server.openapi import ARROW, LINES, Operation, openapi_document
 from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
 from bardo_pipeline.server.parameters import (
+    AdviceParameters,
     AskParameters,
     BirthParameters,
     EntriesParameters,
     LineageParameters,
     NoParameters,
     RecordsParameters,
+    ReportParameters,
     SearchParameters,
     WarningsParameters,
 )
 from bardo_pipeline.server.reading import Reply
-from bardo_pipeline.server.recorder import Recorder, lines_by_golem
+from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
+from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216}
@@ -65,6 +68,10 @@ OPERATIONS = (
     Operation("GET", "/v1/golems/{golem_id}/entries", "Entries of a golem.", EntriesParameters, has_table=True),
     Operation("GET", "/v1/golems/{golem_id}/records", "Records of a golem.", RecordsParameters, has_table=True),
     Operation("GET", "/v1/golems/{golem_id}/warnings", "Warnings about an action.", WarningsParameters, has_table=True),
+    Operation("GET", "/v1/golems/{golem_id}/advice", "Rules that hold in a situation.", AdviceParameters),
+    Operation(
+        "POST", "/v1/golems/{golem_id}/experiences", "Append a record that is built from a report.", ReportParameters
+    ),
     Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
     Operation("POST", "/v1/ask", "The same, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
@@ -91,6 +98,7 @@ class Application:
     clock : current UTC time
     version : version of the library
     instance : id of this process, by which a client recognizes it
+    merge_seconds : time between merges of small files of life events
     """
 
     def __init__(
@@ -103,9 +111,10 @@ class Application:
         clock: Callable[[], datetime],
         version: str,
         instance: str,
+        merge_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
-        self._clock, self._version, self._instance = clock, version, instance
+        self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
         self._writes: dict[tuple[str | None, frozenset[str]], tuple[float, dict[str, Any]]] = {}
@@ -127,6 +136,12 @@ class Application:
             Route("/v1/golems/{golem_id:path}/entries", self._counted("/v1/golems/ID/entries", self.entries)),
             Route("/v1/golems/{golem_id:path}/records", self._counted("/v1/golems/ID/records", self.records_of)),
             Route("/v1/golems/{golem_id:path}/warnings", self._counted("/v1/golems/ID/warnings", self.warnings)),
+            Route("/v1/golems/{golem_id:path}/advice", self._counted("/v1/golems/ID/advice", self.advice)),
+            Route(
+                "/v1/golems/{golem_id:path}/experiences",
+                self._counted("/v1/golems/ID/experiences", self.experiences),
+                methods=["POST"],
+            ),
             Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
             Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
             Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
@@ -151,7 +166,7 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        idle = asyncio.create_task(self._recorder.close_idle())
+        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._merge_life_files())]
         self.warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
         self.warming.add_done_callback(_log_failure)
         try:
@@ -160,9 +175,21 @@ class Application:
                     await stack.enter_async_context(enter())
                 yield
         finally:
-            idle.cancel()
+            for task in idle:
+                task.cancel()
             await self._recorder.close()
             await asyncio.to_thread(self._warm.close)
+
+    async def _merge_life_files(self) -> None:
+        """Merge small files of life events, at intervals, until cancelled: each call of a tool appends one."""
+        while True:
+            await asyncio.sleep(self._merge_seconds)
+            try:
+                await self._warm.read(
+                    None, lambda context: merge_life_files(context.home, context.policy, now=self._clock())
+                )
+            except Exception as error:
+                logger.warning("the files of life events could not be merged: %s", error)
 
     def _counted(self, name: str, endpoint: Endpoint) -> Endpoint:
         async def counted(request: Request) -> Response:
@@ -236,6 +263,13 @@ class Application:
             request, golem, lambda context: reading.warnings_reply(self._warm, context, golem, given, now)
         )
 
+    async def advice(self, request: Request) -> Response:
+        """List the rules of a golem that hold in a situation."""
+        given, golem, now = await _given(request, AdviceParameters), _golem(request), self._clock()
+        return await self._reply(
+            request, golem, lambda context: reading.advice_reply(self._warm, context, golem, given, now)
+        )
+
     async def ask(self, request: Request) -> Response:
         """Answer a question to a golem."""
         given, now = await _given(request, AskParameters), self._clock()
@@ -304,10 +338,7 @@ class Application:
 
     async def records(self, request: Request) -> Response:
         """Append records; answer when they are durable, or with the first refusal and what is durable before it."""
-        kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
-        if kind not in ("application/json", LINES):
-            raise ServerError(415, "ContentTypeError", f"a record has no type {kind[:60]!r}",
-                              f"send application/json or {LINES}")  # fmt: skip
+        kind = _content_kind(request, "a record")
         body, caller = await request.body(), _caller(request)
         grouped = await self._warm.run(lambda: lines_by_golem(body, is_lines=kind == LINES))
 
@@ -319,6 +350,19 @@ class Application:
             if error is not None:
                 refused = {**document_of(error), "acknowledged": acknowledged, "freshness": fresh}
                 return json_response(refused, status_of(error))
+        return json_response({"acknowledged": acknowledged, "durable": True, "freshness": fresh})
+
+    async def experiences(self, request: Request) -> Response:
+        """Append a record for each report of a golem; answer when they are durable."""
+        is_lines = _content_kind(request, "a report") == LINES
+        body, caller, golem_id = await request.body(), _caller(request), _golem(request)
+        reports = await self._warm.run(lambda: reports_in(body, is_lines=is_lines))
+        fresh = await self._writable(caller.owner, frozenset((golem_id,)))
+        acks, error = await self._recorder.report(golem_id, reports)
+        acknowledged = [_acknowledged(ack) for ack in acks]
+        if error is not None:
+            refused = {**document_of(error), "acknowledged": acknowledged, "freshness": fresh}
+            return json_response(refused, status_of(error))
         return json_response({"acknowledged": acknowledged, "durable": True, "freshness": fresh})
 
     async def _writable(self, owner: str | None, golems: frozenset[str]) -> dict[str, Any]:
@@ -390,6 +434,15 @@ class Application:
         response = RedirectResponse("/", 303, SECURITY)
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return response
+
+
+def _content_kind(request: Request, subject: str) -> str:
+    """Return the type of the body. Raises ServerError 415 for a type other than JSON and JSON lines."""
+    kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
+    if kind not in ("application/json", LINES):
+        raise ServerError(415, "ContentTypeError", f"{subject} has no type {kind[:60]!r}",
+                          f"send application/json or {LINES}")  # fmt: skip
+    return kind
 
 
 def _log_failure(warming: asyncio.Task[None]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json
+
+from bardo_pipeline.events.experience.reported_experience import GENERAL, Report, Situation
+from bardo_pipeline.events.record.model import LivedTick, Name
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -87,7 +90,27 @@ class WarningsParameters(Parameters):
 
     action: str = Field(min_length=1, max_length=200, description="Name of the considered action or tool.")
     situation: str = Field("", max_length=20_000, description="Situation in plain words.")
+    conditions: Json[Situation] | None = Field(
+        None, description="Situation as a JSON object; warnings whose conditions do not hold in it are left out."
+    )
     limit: int = Field(5, ge=1, le=50, description="Maximum number of warnings.")
+
+
+class AdviceParameters(Parameters):
+    """A situation in which a golem chooses an action."""
+
+    conditions: Json[Situation] = Field("{}", validate_default=True, description="Situation as a JSON object.")
+    action: str | None = Field(None, max_length=200, description="Only rules about this action.")
+
+
+class ReportParameters(Report):
+    """A report; its record gets the next tick of the golem, and the current time."""
+
+    domain: Name = Field(GENERAL, description="Domain of the actions; rules of different domains are apart.")
+    tick: LivedTick | None = Field(
+        None, description="Tick of the record, so that a repeated call records it once; the next one by default."
+    )
+    observed_at: Moment | None = Field(None, description="Time of the action in UTC; now by default.")
 
 
 class RecordsParameters(Parameters):

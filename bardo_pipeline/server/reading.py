@@ -24,15 +24,19 @@ from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.experience.reported_experience import word_of
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.grimoire.conditions import holds
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import confidence_of
+from bardo_pipeline.retrieval.advice import Advice
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.server.page import Overview
 from bardo_pipeline.server.parameters import (
+    AdviceParameters,
     AskParameters,
     EntriesParameters,
     LineageParameters,
@@ -193,17 +197,36 @@ def warnings_reply(
     named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
     texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
     rows = rows.filter(pc.or_(pc.or_(*named), texts))
+    if given.conditions is not None:
+        is_report = pc.equal(rows["source"], "report").to_pylist()
+        causes = zip(is_report, rows["cause"].to_pylist(), strict=True)
+        holding = [not report or holds(cause, given.conditions) for report, cause in causes]
+        rows = rows.filter(pa.array(holding, pa.bool_()))
     facts = {"golem_id": golem_id, "action": given.action}
     if not rows.num_rows:
         return Reply({**facts, "warnings": []})
     vectors, text_of = text_vectors(context, rows["text"], now)
     grimoire = Grimoire(rows, vectors, text_of, context.policy, as_of=opened.where.as_of)
+    words = " and ".join(f"{name} is {word_of(value)}" for name, value in (given.conditions or {}).items())
     question = check_question(
-        f"{given.action.replace('_', ' ')} {given.situation}", context.policy.retrieval.question_bytes_max
+        f"{given.action.replace('_', ' ')} {given.situation} {words}", context.policy.retrieval.question_bytes_max
     )
     (vector,) = context.embedder.embed([question])
     hits = grimoire.retrieve(vector, opened.where.situation, given.limit, may_skip=False).hits
     return Reply(facts, hits, "warnings")
+
+
+def advice_reply(
+    warm: WarmHome, context: DerivationContext, golem_id: str, given: AdviceParameters, now: datetime
+) -> Reply:
+    """List the rules of a golem that hold in a situation: the most special first, then the surest."""
+    opened = warm.grimoire(context, golem_id, now=now)
+    entries = opened.grimoire.entries
+    advice = Advice.of(entries, confidence_of(entries, opened.where.situation.at_us, context.policy.decay))
+    rules = advice.holding(given.conditions, given.action)
+    actions = sorted({rule.action for rule in rules})
+    worth = {action: advice.worth(given.conditions, action) for action in actions}
+    return Reply({"golem_id": golem_id, "worth": worth, "rules": [rule.document() for rule in rules]})
 
 
 def records_reply(context: DerivationContext, golem_id: str, given: RecordsParameters) -> Reply:

@@ -15,7 +15,9 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from bardo_pipeline.errors import BardoError, JournalError, RecordError
+from bardo_pipeline.events.experience.reported_experience import fault_of, record_of
 from bardo_pipeline.events.record_json import Glance, glance
+from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
@@ -41,6 +43,7 @@ class Recorder:
         self._open: dict[str, AsyncEventWriter] = {}
         self._used_at: dict[str, float] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._reporting: dict[str, asyncio.Lock] = {}
         self._busy: Counter[str] = Counter()
 
     async def append(self, golem_id: str, lines: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
@@ -64,6 +67,15 @@ class Recorder:
         if isinstance(refusal, JournalError):
             await self._close(golem_id)
         return acks, refusal
+
+    async def report(self, golem_id: str, reports: Sequence[ReportParameters]) -> tuple[list[Ack], BardoError | None]:
+        """Append a record for each report; a report without a tick gets the golem's next one. See `append`."""
+        lock = self._reporting.setdefault(golem_id, asyncio.Lock())
+        async with lock:
+            async with self._locks.setdefault(golem_id, asyncio.Lock()):
+                tick = (await self._writer_of(golem_id)).next_tick
+            lines = await asyncio.to_thread(_record_lines, golem_id, tick, self._clock(), reports)
+            return await self.append(golem_id, lines)
 
     async def _writer_of(self, golem_id: str) -> AsyncEventWriter:
         if golem_id not in self._open:
@@ -119,6 +131,34 @@ def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[tuple[bytes
     if not grouped:
         raise RecordError("the body has no record: send one as JSON, or one a line as application/x-ndjson")
     return grouped
+
+
+def reports_in(body: bytes, *, is_lines: bool) -> list[ReportParameters]:
+    """Check a body of one report, or of one report a line. Raises RecordError, which names the line."""
+    lines = [line for line in body.split(b"\n") if line.strip()] if is_lines else [body]
+    reports = []
+    for number, line in enumerate(lines, 1):
+        try:
+            reports.append(ReportParameters.model_validate_json(line))
+        except ValidationError as error:
+            raise RecordError(f"report {number}: {fault_of(error)}") from None
+    if not reports:
+        raise RecordError("the body has no report: send one as JSON, or one a line as application/x-ndjson")
+    return reports
+
+
+def _record_lines(
+    golem_id: str, tick: int, now: datetime, reports: Sequence[ReportParameters]
+) -> list[tuple[bytes, Glance]]:
+    """Build the record of each report. tick: of the first report without one."""
+    lines: list[tuple[bytes, Glance]] = []
+    for given in reports:
+        at = given.observed_at or now
+        record = record_of(golem_id, given.tick or tick, at, [given], domain=given.domain)
+        line = record.model_dump_json().encode()
+        lines.append((line, glance(line)))
+        tick = max(tick, record.tick + 1)
+    return lines
 
 
 def _on_one_line(body: bytes) -> bytes:

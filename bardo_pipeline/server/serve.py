@@ -45,6 +45,7 @@ class ServeSettings:
     head_seconds : time for the head of a request
     chunk_seconds, body_seconds : time for a part of a request's body, and for all of it
     lease_idle_seconds : time after which the lease of a golem that no longer sends records is released
+    merge_seconds : time between merges of small files of life events
     drain : what commits acknowledged records to the log
     """
 
@@ -55,6 +56,7 @@ class ServeSettings:
     chunk_seconds: float = 10.0
     body_seconds: float = 30.0
     lease_idle_seconds: float = 5.0
+    merge_seconds: float = 300.0
     drain: DrainMode = "process"
 
 
@@ -100,7 +102,10 @@ def serve_http(
         )  # fmt: skip
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=gate)
         doorkeeper = Doorkeeper(OwnerTokens(home), token)
-        app = Application(warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance)
+        app = Application(
+            warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance,
+            merge_seconds=settings.merge_seconds,
+        )  # fmt: skip
         protocol = ProtocolDoor(runner, library_version(), BODY_BYTES_MAX[""])
         app.lifespans = (
             lambda: _Announced(home, url, token, instance, on_ready),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -9,12 +11,15 @@ from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
-from bardo_pipeline.errors import ServerError
+from bardo_pipeline.derivation.memory.shared_texts import embed_stored
+from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.tool_call import Caller as GolemCaller
+
+logger = logging.getLogger("bardo.server")
 
 
 class ToolRunner:
@@ -30,6 +35,8 @@ class ToolRunner:
         self, warm: WarmHome, *, clock: Callable[[], datetime], ids: Callable[[], str], gate: MemoryGate
     ) -> None:
         self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
+        self._embedding: asyncio.Task[None] | None = None
+        self._has_waiting = False
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool for the golem of the caller; return its result with `freshness`."""
@@ -42,7 +49,24 @@ class ToolRunner:
             )  # fmt: skip
             return {**result.model_dump(mode="json"), "freshness": asdict(self._warm.freshness(context, golem))}
 
-        return await self._warm.read(caller.owner, work)
+        result = await self._warm.read(caller.owner, work)
+        if result.get("vector_dimension") == 0:
+            self._embed_soon()
+        return result
+
+    def _embed_soon(self) -> None:
+        """Give vectors to stored texts that wait for one, after the answer to their callers."""
+        self._has_waiting = True
+        if self._embedding is None or self._embedding.done():
+            self._embedding = asyncio.create_task(self._embed())
+
+    async def _embed(self) -> None:
+        while self._has_waiting:
+            self._has_waiting = False
+            try:
+                await self._warm.read(None, lambda context: embed_stored(context, self._clock()))
+            except BardoError as error:
+                logger.warning("stored texts wait for vectors: %s", error)
 
 
 def golem_of(context: DerivationContext, caller: Caller) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 import pyarrow as pa
@@ -18,23 +18,25 @@ import pyarrow.compute as pc
 from pydantic import Field, ValidationError
 
 from bardo_pipeline.derivation.memory.free_texts import HeldText, texts_of_golem
-from bardo_pipeline.errors import RecordError, ToolError
-from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
+from bardo_pipeline.errors import ToolError
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.tool_events import ArchiveImported, InsightManaged, StrategyStored
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import Moment
 from bardo_pipeline.grimoire.entries import CATEGORIES
 from bardo_pipeline.inheritance.canonical_json import canonical
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.storage.home import make_folder, replace_file, writing_to
-from bardo_pipeline.tools.consolidation import IMPORTED, decayed_episodes
+from bardo_pipeline.tools.consolidation import IMPORTED, consolidated_ids, decayed_episodes
 from bardo_pipeline.tools.definition import Guidance, Tool
-from bardo_pipeline.tools.insights import KnownInsight, entry_insights, known_insights, operation_count
+from bardo_pipeline.tools.insights import entry_insights, operation_count
 from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
 from bardo_pipeline.tools.strategies import newest_versions
-from bardo_pipeline.tools.tool_call import ToolCall, json_text
+from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
 
 FORMAT = "bardo-grimoire/1"
+_OF_ARCHIVE = "the archive holds a text that no home takes"
 
 
 class ExportGrimoireArguments(Arguments):
@@ -155,8 +157,7 @@ def _export(call: ToolCall, arguments: ExportGrimoireArguments) -> ExportGrimoir
 
 def _episodes(call: ToolCall, include_decayed: bool) -> list[ArchivedEpisode]:
     """Return the golem's own texts and the episodes of its records."""
-    named = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
-    left_out = set() if include_decayed else {*decayed_episodes(call), *named}
+    left_out = set() if include_decayed else {*decayed_episodes(call), *consolidated_ids(call, "decayed_ids")}
     texts = texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
     episodes = [_archived(text) for text in texts if text.text_id not in left_out]
     episodes += _record_episodes(call, include_decayed)
@@ -187,7 +188,7 @@ def _record_episodes(call: ToolCall, include_decayed: bool) -> Iterator[Archived
 
 def _insights(call: ToolCall, confidence_min: float) -> list[ArchivedInsight]:
     """Return the golem's insights and its active entries."""
-    own = [_archived_insight(insight) for insight in known_insights(call).values()]
+    own = [_archived_insight(insight) for insight in call.insights().values()]
     entries = [
         ArchivedInsight(
             content=entry.content, category=entry.category, confidence=entry.confidence, chain=entry.chain,
@@ -222,7 +223,7 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
     known = call.contents("ArchiveImported", content_hash=content_hash)
     if known:
         raise ToolError(f"golem {call.golem_id} imported this archive at {known[0]['at'].isoformat()}: nothing is left")
-    held = {insight.content for insight in known_insights(call).values()}
+    held = {insight.content for insight in call.insights().values()}
     archive = archive.model_copy(update={"insights": tuple(i for i in archive.insights if i.content not in held)})
     events = _imported_events(call, archive, arguments.import_confidence)
     fact = ArchiveImported(
@@ -301,7 +302,10 @@ def _imported_events(call: ToolCall, archive: GrimoireArchive, confidence: float
     for insight in archive.insights:
         number += 1
         category = insight.category if insight.category in CATEGORIES else "general"
-        text = _text(insight.content, sort="insight", category=category, chain=insight.chain, pair=insight.token_pair)
+        text = text_fact(
+            _OF_ARCHIVE, insight.content, sort="insight", category=category, chain=insight.chain,
+            pair=insight.token_pair,
+        )  # fmt: skip
         event = call.event(text, len(events))
         added = InsightManaged(
             number=number,
@@ -327,16 +331,8 @@ def _imported_events(call: ToolCall, archive: GrimoireArchive, confidence: float
 def _imported_text(episode: ArchivedEpisode) -> StoredText:
     names = ("sort", "reflection", "tool", "outcome", "importance", "chain", "pair", "session", "speaker")
     fields = {name: getattr(episode, name) for name in names}
-    return _text(
-        episode.text, **fields, tags=(*(t for t in episode.tags if t != IMPORTED), IMPORTED), told_at=episode.at
-    )
-
-
-def _text(text: str, **fields: Any) -> StoredText:
-    try:
-        return stored_text(text, **fields)
-    except RecordError as error:
-        raise ToolError(f"the archive holds a text that no home takes: {error}") from None
+    tags = (*(t for t in episode.tags if t != IMPORTED), IMPORTED)
+    return text_fact(_OF_ARCHIVE, episode.text, **fields, tags=tags, told_at=episode.at)
 
 
 def _imported_strategies(call: ToolCall, archive: GrimoireArchive) -> Iterator[StrategyStored]:

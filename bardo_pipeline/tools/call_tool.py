@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError, ToolError
-from bardo_pipeline.storage.home import Home, typed_disk_errors
+from bardo_pipeline.storage.home import Home, bucket_of, typed_disk_errors
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.tools.catalogue import tool_named
 from bardo_pipeline.tools.memory_gate import MemoryGate
@@ -32,8 +32,8 @@ def call_tool(
 ) -> Result:
     """Call a memory tool for a golem and return its result.
 
-    A call that writes states the number of rows before and after. It holds the lock `tools` of the home, unless what it
-    records does not depend on the log. A refused call records nothing.
+    A call that writes states the number of rows before and after. Calls for one golem wait for one another, unless what
+    they record does not depend on the log. A refused call records nothing.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ def call_tool(
         check_caller(context, caller)
         call = ToolCall(context, caller, name, tool.steps, at, ids(), params_hash, clock)
         is_write = tool.capability == "write"
-        with context.home.lock("tools") if is_write and tool.waits else nullcontext():
+        lock = f"tools-{bucket_of(caller.golem_id, context.home.bucket_count)}"
+        with context.home.lock(lock) if is_write and tool.waits else nullcontext():
             if is_write:
                 call.require_alive()
             return tool.run(call, given)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Literal
 
 import numpy as np
 import orjson
+import pyarrow.compute as pc
 from pydantic import Field
 
 from bardo_pipeline.derivation.memory.free_texts import HeldText, texts_of_golem
@@ -22,10 +23,12 @@ from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.tool_events import AdjustmentStaged, EpisodesConsolidated, InsightManaged
 from bardo_pipeline.events.record.model import Part
-from bardo_pipeline.grimoire.confidence import DAY_US, retention
+from bardo_pipeline.grimoire.confidence import retention
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.definition import Guidance, Tool
+from bardo_pipeline.tools.execution_queries import settled_executions
 from bardo_pipeline.tools.failure_patterns import failure_clusters
-from bardo_pipeline.tools.insights import KnownInsight, known_insights, operation_count
+from bardo_pipeline.tools.insights import operation_count
 from bardo_pipeline.tools.prediction_fields import first_number
 from bardo_pipeline.tools.schemas import Arguments, Result, WriteCounts
 from bardo_pipeline.tools.strategies import newest_versions
@@ -119,12 +122,18 @@ def _result(outcome: str | None) -> float | None:
     return number
 
 
+def consolidated_ids(call: ToolCall, name: Literal["episode_ids", "decayed_ids"]) -> set[str]:
+    """Return the ids of the texts that the golem's consolidations name as read or as decayed."""
+    lists = pc.struct_field(call.facts("EpisodesConsolidated")["consolidated"], name)
+    return set(pc.list_flatten(lists).to_pylist())
+
+
 def unconsolidated_episodes(call: ToolCall) -> list[HeldText]:
     """Return the golem's episodes and reflections that no consolidation clustered, tagged and imported ones first.
 
     Inherited ones are left out, because the insights that they gave are inherited too.
     """
-    done = {i for row in call.contents("EpisodesConsolidated") for i in row["episode_ids"]}
+    done = consolidated_ids(call, "episode_ids")
     texts = texts_of_golem(call.context, call.golem_id, ("episode", "reflection"), now=call.at)
     waiting = [t for t in texts if t.text_id not in done and t.origin_golem_id == call.golem_id]
     return sorted(waiting, key=lambda t: (t.stored["dream_tag"] is None and IMPORTED not in t.stored["tags"], t.at))
@@ -170,24 +179,16 @@ def decayed_episodes(call: ToolCall) -> list[str]:
 
     Age counts to the golem's newest text or tick, whichever is later, so it does not grow while a golem is off.
     """
-    texts = texts_of_golem(call.context, call.golem_id, now=call.at)
-    if not texts:
+    texts, decay = texts_of_golem(call.context, call.golem_id, now=call.at), call.context.policy.decay
+    named = consolidated_ids(call, "decayed_ids")
+    kept = [text for text in texts if text.stored["sort"] != "insight" and text.text_id not in named]
+    if not kept:
         return []
-    decay = call.context.policy.decay
-    named = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
     newest = max(texts[-1].at, _last_tick_at(call) or texts[-1].at)
-    return [
-        text.text_id
-        for text in texts
-        if text.stored["sort"] != "insight" and text.text_id not in named
-        and _retention(newest, text, decay) < decay.episode_retention_min
-    ]  # fmt: skip
-
-
-def _retention(newest: datetime, text: HeldText, decay: Any) -> float:
-    age_days = (newest - text.at).total_seconds() * 1e6 / DAY_US
-    strength = getattr(decay, f"{text.stored['importance']}_days")
-    return float(retention(np.array([age_days]), np.array([strength]))[0])
+    age_days = np.array([(newest - text.at) / timedelta(days=1) for text in kept])
+    strength = np.array([getattr(decay, f"{text.stored['importance']}_days") for text in kept])
+    has_decayed = retention(age_days, strength) < decay.episode_retention_min
+    return [kept[row].text_id for row in np.flatnonzero(has_decayed).tolist()]
 
 
 def _last_tick_at(call: ToolCall) -> datetime | None:
@@ -242,12 +243,11 @@ def staged_adjustments(call: ToolCall) -> list[AdjustmentStaged]:
         (row["strategy_name"], row["strategy_version"], row["features"], row["failure_count"])
         for row in call.contents("AdjustmentStaged")
     }
-    names = {row["strategy_name"] for row in call.contents("ExecutionRecorded")}
-    versions = newest_versions(call)
+    settled, versions = settled_executions(call), newest_versions(call)
     staged = []
-    for name in sorted(names):
-        clusters = failure_clusters(call, strategy_name=name, failures_min=_FAILURES_MIN, threshold_usd=0.0).clusters
-        for cluster in clusters:
+    for name in sorted(settled["strategy_name"].unique().to_pylist()):
+        found = failure_clusters(settled, strategy_name=name, failures_min=_FAILURES_MIN, threshold_usd=0.0)
+        for cluster in found.clusters:
             features = orjson.dumps(cluster.features, option=orjson.OPT_SORT_KEYS).decode()
             fact = AdjustmentStaged(
                 strategy_name=name,
@@ -270,7 +270,7 @@ _FAILURES_MIN = 5
 def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> ConsolidateResult:
     waiting = unconsolidated_episodes(call)
     clusters = clusters_of(waiting, arguments.min_cluster_size, arguments.max_episodes)
-    known = list(known_insights(call).values())
+    known = list(call.insights().values())
     facts: list[Part] = []
     said: list[ProposedInsight] = []
     first = operation_count(call) + 1

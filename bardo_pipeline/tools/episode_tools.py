@@ -13,20 +13,19 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from bardo_pipeline.derivation.memory.free_texts import (
     HeldText,
-    search_texts,
     searched_count,
     store_texts,
     texts_of_golem,
 )
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.errors import RecordError, ToolError
-from bardo_pipeline.events.experience.stored_text import SORTS, Importance, StoredText, stored_text
+from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
+from bardo_pipeline.tools.consolidation import consolidated_ids
 from bardo_pipeline.tools.definition import Guidance, Tool
-from bardo_pipeline.tools.insights import KnownInsight, known_insights
 from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
-from bardo_pipeline.tools.tool_call import ToolCall, json_text
+from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
 
 TEXT_NAMES = ("text", "content", "utterance", "message", "statement", "summary")
 """Names in an outcome that hold the text of an episode whose reflection is empty, the first that is there."""
@@ -109,11 +108,11 @@ def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResu
     text, now = _episode(arguments), call.clock()
     text_id = life_event(call.golem_id, call.at, text).event_id
     called = call.called(f"Stored {text.importance} episode {text_id}", 1, now)
-    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, beside=[called])
+    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, waits=False, beside=[called])
     counts = WriteCounts(
         counted=f"TextStored of golem {call.golem_id}",
         before=stored.count_before,
-        expected=stored.count_before + int(stored.count_after != stored.count_before),
+        expected=stored.count_before + int(stored.is_new),
         after=stored.count_after,
     )
     return StoreEpisodeResult(
@@ -136,19 +135,17 @@ def _episode(arguments: StoreEpisodeArguments) -> StoredText:
     if isinstance(outcome, dict):
         texts += [value.strip() for name in TEXT_NAMES if isinstance(value := outcome.get(name), str)]
     texts.append(f"{arguments.tool}: {orjson.dumps(outcome).decode()}")
-    try:
-        return stored_text(
-            next(text for text in texts if text),
-            sort="episode",
-            tool=arguments.tool,
-            outcome=outcome,
-            chain=arguments.chain or None,
-            pair=arguments.token_pair,
-            importance=arguments.importance,
-            dream_tag=arguments.dream_tag,
-        )
-    except RecordError as error:
-        raise ToolError(f"tool memory_store_episode: {error}") from None
+    return text_fact(
+        "tool memory_store_episode",
+        next(text for text in texts if text),
+        sort="episode",
+        tool=arguments.tool,
+        outcome=outcome,
+        chain=arguments.chain or None,
+        pair=arguments.token_pair,
+        importance=arguments.importance,
+        dream_tag=arguments.dream_tag,
+    )
 
 
 class _Scored(NamedTuple):
@@ -164,60 +161,34 @@ class _Scored(NamedTuple):
 
 
 def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
-    found = {hit.text_id: hit for hit in _found(call, arguments)}
-    texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=found)}
-    is_voted = any(text.stored["sort"] == "insight" for text in texts.values())
-    insights = known_insights(call).values() if is_voted else ()
-    insight_of = {text_id: insight for insight in insights for text_id in insight.text_ids}
-    decayed = {i for row in call.contents("EpisodesConsolidated") for i in row["decayed_ids"]}
-    penalty = call.context.policy.search.decay_penalty if arguments.apply_decay else 0.0
-    scores: dict[str, tuple[float, _Scored]] = {}
-    for hit in sorted(found.values(), key=lambda hit: -hit.score):
+    insights = call.insights()
+    insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
+    best: dict[str, _Scored] = {}
+    for hit in _found(call, arguments, arguments.limit + len(insight_of) - len(insights)):
         insight = insight_of.get(hit.text_id)
-        if insight is None:
-            if hit.text_id not in decayed:
-                scores[hit.text_id] = hit.score, hit
-        elif insight.confidence >= arguments.min_confidence:
-            score = hit.relevance * (1 - penalty * (1 - insight.confidence))
-            scores.setdefault(insight.insight_id, (score, hit))
-    best = sorted(scores.values(), key=lambda scored: -scored[0])[: arguments.limit]
-    shown = [_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for _, hit in best]
+        best.setdefault(hit.text_id if insight is None else insight.insight_id, hit)
+    hits = list(best.values())[: arguments.limit]
+    ids = [hit.text_id for hit in hits]
+    texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=ids)}
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
     return MemorySearchResult(
-        results=tuple(shown),
+        results=tuple(_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for hit in hits),
         total_episodes_searched=0 if arguments.store == "insights" else episodes,
         total_insights_searched=0 if arguments.store == "episodes" else insight_count,
     )
 
 
-def _found(call: ToolCall, arguments: MemorySearchArguments) -> Iterator[_Scored]:
-    """Yield the texts that match, among them insights whose votes may still exclude them.
-
-    Episodes of records name no tool, so a filter by tool looks at stored texts and entries.
-    """
+def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
+    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
     most = call.context.policy.retrieval.search_results_max
     store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
-    sorts = {"episodes": ("episode", "reflection"), "insights": ("insight",)}.get(arguments.store, SORTS)
     filters = Filters(
         chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
     )
-    if arguments.tool is not None:
-        store = "entries" if store == "both" else store
-    else:
-        sorts = ("insight",) if arguments.min_confidence > 0 and store != "episodes" else ()
-    if sorts:
-        named = {"chain": arguments.chain, "pair": arguments.token_pair, "tool": arguments.tool}
-        texts = search_texts(
-            call.context, arguments.query, now=call.at, golem_ids=[call.golem_id], sorts=sorts, limit=most,
-            facets={name: value for name, value in named.items() if value is not None}, decay=arguments.apply_decay,
-        )  # fmt: skip
-        for hit in texts.hits:
-            yield _Scored(hit.text_id, "texts", hit.sort, hit.text, hit.relevance, hit.retained, hit.score)
-    if arguments.tool is not None and store == "episodes":
-        return
     rows = search(
-        call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters, limit=most,
-        decay=arguments.apply_decay,
+        call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
+        limit=min(count, most), decay=arguments.apply_decay,
+        without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
     for row in rows.to_pylist():
         yield _Scored(*(row[name] for name in ("id", "store", "kind", "text", "relevance", "retained", "score")))

@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import Field
 
-from bardo_pipeline.errors import RecordError, ToolError
-from bardo_pipeline.events.experience.stored_text import TEXT_MAX, StoredText, stored_text
+from bardo_pipeline.errors import ToolError
+from bardo_pipeline.events.experience.stored_text import TEXT_MAX, StoredText
 from bardo_pipeline.events.life.tool_events import ExecutionRecorded, OutcomeRecorded
 from bardo_pipeline.tools import prediction_fields as fields
 from bardo_pipeline.tools.definition import Guidance, Tool
 from bardo_pipeline.tools.schemas import Arguments, Dollars, Json, Label, Result, Words, WriteCounts, dollars, micros
 from bardo_pipeline.tools.strategies import newest_versions
-from bardo_pipeline.tools.tool_call import ToolCall, json_text
+from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
 
 ACTION_TYPES = ("SWAP", "ADD_LIQUIDITY", "REMOVE_LIQUIDITY", "REBALANCE", "DEPOSIT", "WITHDRAW")
 """TOOLS (RecordExecutionParams). A runtime of another domain names its own action types."""
@@ -214,16 +214,14 @@ def _reflection(execution: dict[str, Any], fact: OutcomeRecorded, deviates: bool
     expected = execution["predicted_micros"]
     stated = "" if expected is None else f"Expected: {expected / 1e6:.2f} USD. "
     text = f"{stated}Happened: {fact.realized_micros / 1e6:.2f} USD. {fact.reflection}"
-    try:
-        return stored_text(
-            text[:TEXT_MAX],
-            sort="reflection",
-            tool=execution["strategy_name"],
-            outcome={"execution_id": fact.execution_id, "realized_pnl_usd": fact.realized_micros / 1e6},
-            importance="notable" if deviates else "routine",
-        )
-    except RecordError as error:
-        raise ToolError(f"the reflection on execution {fact.execution_id}: {error}") from None
+    return text_fact(
+        f"the reflection on execution {fact.execution_id}",
+        text[:TEXT_MAX],
+        sort="reflection",
+        tool=execution["strategy_name"],
+        outcome={"execution_id": fact.execution_id, "realized_pnl_usd": fact.realized_micros / 1e6},
+        importance="notable" if deviates else "routine",
+    )
 
 
 RECORD_EXECUTION = Tool(

@@ -109,7 +109,8 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
         return []
     base_rate = failures.sum() / settled.sum()
     keys = sorted({key for row in rows for key in _keys(row)}, key=lambda key: (-len(key), key))
-    matches = np.array([[set(key) <= set(row.items()) for row in rows] for key in keys], np.bool_)
+    features = [{(name, row[name]) for name in FEATURES} for row in rows]
+    matches = np.array([[of_row.issuperset(key) for of_row in features] for key in keys], np.bool_)
     is_open: BoolArray = np.ones(len(rows), np.bool_)
     found: list[Pattern] = []
     while True:
@@ -141,11 +142,11 @@ def _lower_bound(successes: Float64Array, count: Float64Array) -> Float64Array:
 
 
 def failure_clusters(
-    call: ToolCall, *, strategy_name: str | None, failures_min: int, threshold_usd: float
+    settled: pa.Table, *, strategy_name: str | None, failures_min: int, threshold_usd: float
 ) -> FailurePatternsResult:
-    """Return the clusters of failures among the golem's settled executions."""
+    """Return the clusters of failures among executions (`settled_executions`), of all strategies or of one."""
     parameters = {"strategy": strategy_name, "threshold": round(threshold_usd * 1e6)}
-    featured = run_query(_FEATURED, {"settled": settled_executions(call)}, parameters)
+    featured = run_query(_FEATURED, {"settled": settled}, parameters)
     patterns = find_patterns(run_query(_CELLS, {"featured": featured}), failures_min)
     executions, taken = featured.to_pylist(), set[str]()
     failed_count = sum(row["failed"] for row in executions)
@@ -233,7 +234,7 @@ def _medians(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def _get_failure_patterns(call: ToolCall, arguments: GetFailurePatternsArguments) -> FailurePatternsResult:
     return failure_clusters(
-        call,
+        settled_executions(call),
         strategy_name=arguments.strategy_name,
         failures_min=arguments.min_executions,
         threshold_usd=arguments.failure_threshold,

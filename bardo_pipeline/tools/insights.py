@@ -7,10 +7,7 @@ Source: TOOLS (memory_get_insights, memory_manage_insight), canon 1, 16-18.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,17 +15,18 @@ from pydantic import BeforeValidator, Field
 
 from bardo_pipeline.derivation.curation.record_overrides import correct, find_entry, grimoire_of, pending_orders
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
-from bardo_pipeline.derivation.memory.free_texts import HeldText, store_texts, texts_of_golem
+from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.errors import QueryError, ToolError
-from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life.tool_events import InsightManaged, InsightOperation, Source
-from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import CATEGORIES
 from bardo_pipeline.grimoire.entry_columns import confidence_of
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.definition import Guidance, Tool
 from bardo_pipeline.tools.schemas import Arguments, Label, Result, Statement, WriteCounts
-from bardo_pipeline.tools.tool_call import ToolCall
+from bardo_pipeline.tools.tool_call import ToolCall, text_fact
 
 
 class GetInsightsArguments(Arguments):
@@ -97,93 +95,10 @@ class ManageInsightResult(Result):
     counts: WriteCounts = Field(description="Operations on insights in the log before and after.")
 
 
-@dataclass(frozen=True)
-class KnownInsight:
-    """An insight of a golem's own words, as of the newest event."""
-
-    insight_id: str
-    content: str
-    category: str
-    chain: str | None
-    token_pair: str | None
-    confidence_ppm: int
-    created_at: datetime
-    updated_at: datetime
-    upvotes: int = 0
-    downvotes: int = 0
-    source: Source = "self"
-    structure: str | None = None
-    evidence: tuple[str, ...] = ()
-    crossings: int = 0
-    text_ids: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def confidence(self) -> float:
-        """Confidence in [0, 1]."""
-        return self.confidence_ppm / PPM
-
-    def after(self, operation: str, at: datetime, policy: Policy, row: Mapping[str, Any] | None = None) -> KnownInsight:
-        """Return the insight after a vote or an edit. row: content of the event of an edit."""
-        rules = policy.curator
-        match operation:
-            case "UPVOTE":
-                raised = min(self.confidence_ppm + ppm(rules.upvote), PPM)
-                return replace(self, confidence_ppm=raised, upvotes=self.upvotes + 1, updated_at=at)
-            case "DOWNVOTE":
-                lowered = max(self.confidence_ppm - ppm(rules.downvote), 0)
-                return replace(self, confidence_ppm=lowered, downvotes=self.downvotes + 1, updated_at=at)
-        assert row is not None, "an edit has a content"
-        kept = {name: row[name] for name in ("content", "category", "chain", "token_pair") if row[name] is not None}
-        return replace(self, **kept, updated_at=at)
-
-
-def known_insights(call: ToolCall) -> dict[str, KnownInsight]:
-    """Return the golem's insights in its own words by id, each a fold of the events about it."""
-    texts = texts_of_golem(call.context, call.golem_id, ("insight",), now=call.at)
-    operations = call.contents("InsightManaged")
-    of_edits = {row["text_id"] for row in operations if row["operation"] == "EDIT"}
-    added = {row["insight_id"]: row for row in operations if row["operation"] == "ADD"}
-    insights: dict[str, KnownInsight] = {}
-    changes: list[tuple[datetime, int, str, str, Mapping[str, Any] | None]] = []
-    for text in texts:
-        if text.text_id in of_edits:
-            continue
-        if text.upvote_of is not None and text.text_id not in added:
-            changes.append((text.at, 0, text.upvote_of, "UPVOTE", None))
-            continue
-        insights[text.text_id] = _first_state(text, added.get(text.text_id))
-    changes += [
-        (row["at"], row["number"], row["insight_id"], row["operation"], row)
-        for row in operations
-        if row["operation"] != "ADD"
-    ]
-    for at, _, insight_id, operation, change in sorted(changes, key=lambda change: change[:2]):
-        if insight_id in insights:
-            insights[insight_id] = insights[insight_id].after(operation, at, call.context.policy, change)
-            if change is not None and change["text_id"] is not None:
-                state = insights[insight_id]
-                insights[insight_id] = replace(state, text_ids=state.text_ids | {change["text_id"]})
-    return insights
-
-
-def _first_state(text: HeldText, added: Mapping[str, Any] | None) -> KnownInsight:
-    """Return an insight before any vote. added: content of its ADD; None for a text that no tool stored."""
-    stored = text.stored
-    start = text.worth if added is None else added["confidence"]
-    first = KnownInsight(
-        text.text_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"], ppm(start),
-        text.at, text.at, text_ids=frozenset({text.text_id}),
-    )  # fmt: skip
-    if added is None:
-        return first
-    kept = {name: added[name] for name in ("source", "structure", "crossings")}
-    return replace(first, **kept, evidence=tuple(added["evidence"]))
-
-
 def _get(call: ToolCall, arguments: GetInsightsArguments) -> InsightsResult:
     if arguments.category not in (None, *CATEGORIES):
         raise ToolError(f"there is no category {arguments.category!r}: take one of {', '.join(CATEGORIES)}")
-    insights = [_shown(insight) for insight in known_insights(call).values()] + entry_insights(call)
+    insights = [_shown(insight) for insight in call.insights().values()] + entry_insights(call)
     kept = [insight for insight in insights if _matches(insight, arguments)]
     order = {"confidence": "confidence", "created": "created_at", "updated": "updated_at"}[arguments.sort_by]
     kept.sort(key=lambda insight: insight.id)
@@ -252,15 +167,14 @@ def _manage(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightR
     if arguments.operation == "ADD":
         return _add(call, arguments)
     assert arguments.insight_id is not None, "_check requires it"
-    insight = known_insights(call).get(arguments.insight_id)
+    insight = call.insights().get(arguments.insight_id)
     if insight is None:
         return _override(call, arguments)
-    text_id = None
-    if arguments.operation == "EDIT":
-        text_id = _store_text(call, arguments)[0]
+    text: list[Part] = [_text(arguments)] if arguments.operation == "EDIT" else []
+    text_id = call.event(text[0]).event_id if text else None
     fact = _fact(call, arguments, insight.insight_id, text_id=text_id, source=insight.source)
     after = insight.after(arguments.operation, call.at, call.context.policy, fact.model_dump())
-    counts = call.record([fact], f"{arguments.operation} insight {insight.insight_id}", counted="InsightManaged")
+    counts = call.record([fact, *text], f"{arguments.operation} insight {insight.insight_id}", counted="InsightManaged")
     return ManageInsightResult(
         insight_id=insight.insight_id,
         operation=arguments.operation,
@@ -303,22 +217,21 @@ def operation_count(call: ToolCall) -> int:
     return call.facts("InsightManaged").num_rows
 
 
-def _store_text(call: ToolCall, arguments: ManageInsightArguments) -> tuple[str, str | None]:
-    """Store the content as a text of the golem; return its id, and the id of the insight that states it already."""
-    text = stored_text(
-        arguments.content or "", sort="insight", category=arguments.category, chain=arguments.chain,
-        pair=arguments.token_pair,
+def _text(arguments: ManageInsightArguments) -> StoredText:
+    """Return the content as a text of the golem."""
+    return text_fact(
+        f"{arguments.operation} of an insight", arguments.content or "", sort="insight", category=arguments.category,
+        chain=arguments.chain, pair=arguments.token_pair,
     )  # fmt: skip
-    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=call.clock())
-    return stored.text_id, stored.upvote_of
 
 
 def _add(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResult:
     """Add an insight; one that states the same already gets an upvote instead (canon 17)."""
-    before = known_insights(call)
-    text_id, upvote_of = _store_text(call, arguments)
-    if upvote_of is not None:
-        alike = next((i for i in before.values() if upvote_of in i.text_ids), None)
+    before = call.insights()
+    (stored,) = store_texts(call.context, call.golem_id, [_text(arguments)], at=call.at, now=call.clock())
+    text_id = stored.text_id
+    if stored.upvote_of is not None:
+        alike = next((i for i in before.values() if stored.upvote_of in i.text_ids), None)
         if alike is not None:
             after = alike.after("UPVOTE", call.at, call.context.policy)
             counts = call.record([], f"UPVOTE insight {alike.insight_id}", counted="InsightManaged", beside=1)

@@ -17,10 +17,13 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.errors import QueryError, StoreError, ToolError
+from bardo_pipeline.derivation.memory.free_texts import known_insights
+from bardo_pipeline.errors import QueryError, RecordError, StoreError, ToolError
+from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, TEXTS, LifeEvent, life_event
 from bardo_pipeline.events.life.tool_events import ToolCalled
 from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.schemas import WriteCounts
 
 JSON_BYTES_MAX = 65_536
@@ -91,6 +94,10 @@ class ToolCall:
         listed = rows.select(["observed_at", "event_id", attribute]).to_pylist()
         return [row[attribute] | {"at": row["observed_at"], "event_id": row["event_id"]} for row in listed]
 
+    def insights(self) -> dict[str, KnownInsight]:
+        """Return the golem's insights in its own words by id."""
+        return known_insights(self.context, self.golem_id, now=self.at)
+
     def require_alive(self) -> None:
         """Raise ToolError for a golem whose death is on record."""
         died = self.context.log.death_of(self.golem_id)
@@ -120,7 +127,10 @@ class ToolCall:
     def record_events(
         self, events: Sequence[LifeEvent], summary: str, *, counted: Sequence[str], beside: int = 0
     ) -> tuple[WriteCounts, ...]:
-        """Record events of the golem as `record` records facts; return the counts of several kinds."""
+        """Record events of the golem as `record` records facts; return the counts of several kinds.
+
+        Rows that another process records meanwhile do not count.
+        """
         known = {kind: self._ids(kind) for kind in counted}
         if events or beside:
             now = self.clock()
@@ -128,17 +138,17 @@ class ToolCall:
             self.context.log.record([*events, self.event(called)], now)
         counts = []
         for kind, ids in known.items():
-            expected = len(ids | {event.event_id for event in events if event.kind == kind})
-            subject, after = f"{kind} of golem {self.golem_id}", len(self._ids(kind))
-            if after != expected:
-                raise StoreError(f"{subject}: the log holds {after} rows, not {expected}: run `bardo verify`")
-            counts.append(WriteCounts(counted=subject, before=len(ids), expected=expected, after=after))
+            expected = ids | {event.event_id for event in events if event.kind == kind}
+            subject, after = f"{kind} of golem {self.golem_id}", len(expected & self._ids(kind))
+            if after != len(expected):
+                raise StoreError(f"{subject}: the log holds {after} rows, not {len(expected)}: run `bardo verify`")
+            counts.append(WriteCounts(counted=subject, before=len(ids), expected=len(expected), after=after))
         return tuple(counts)
 
     def _ids(self, kind: str) -> set[str]:
         """Return the ids of the golem's events of a kind in the log."""
-        rows = self.context.log.texts()[1] if kind == TEXTS else self.context.life(kind)
-        rows = rows.select(["golem_id", "event_id"])
+        names = ["golem_id", "event_id"]
+        rows = self.context.log.texts(columns=names)[1] if kind == TEXTS else self.context.life(kind).select(names)
         return set(rows.filter(pc.equal(rows["golem_id"], self.golem_id))["event_id"].to_pylist())
 
     def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:
@@ -167,5 +177,16 @@ def json_text(value: Any, name: str) -> str:
 
 
 def hash_of(arguments: dict[str, Any]) -> str:
-    """Return the SHA-256 of arguments as canonical JSON."""
-    return hashlib.sha256(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    """Return the SHA-256 of arguments as canonical JSON. Raises ToolError for a value that JSON cannot hold."""
+    try:
+        return hashlib.sha256(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    except TypeError as error:
+        raise ToolError(f"an argument is no JSON value ({error}): give integers of 64 bits and valid Unicode") from None
+
+
+def text_fact(subject: str, text: str, **fields: Any) -> StoredText:
+    """Build a text of the golem. Raises ToolError, which names the subject, for a text that no home takes."""
+    try:
+        return stored_text(text, **fields)
+    except RecordError as error:
+        raise ToolError(f"{subject}: {error}") from None

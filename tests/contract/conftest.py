@@ -14,10 +14,10 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.doubles.memory_event_log import Log, MemoryEventLog
-from tests.support.log_queries import GOLEM, NOW
-from tests.support.spool_homes import Place
-from tests.support.spool_homes import opened as spool_at
-from tests.support.writer_records import Opener, clock
+from tests.support.homes.spool_homes import Place
+from tests.support.homes.spool_homes import opened as spool_at
+from tests.support.records.log_queries import GOLEM, NOW
+from tests.support.records.writer_records import Opener, clock
 
 
 @pytest.fixture

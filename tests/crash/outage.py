@@ -49,9 +49,9 @@ from bardo_pipeline.storage.warehouse import build
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
-from tests.support.drawn_records import records
-from tests.support.handmade_bundles import bundle_of
-from tests.support.handmade_grimoires import entry
+from tests.support.knowledge.handmade_bundles import bundle_of
+from tests.support.knowledge.handmade_grimoires import entry
+from tests.support.records.drawn_records import records
 
 POLICY = Policy(
     writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4, segment_bytes_max=16 * 1024),

@@ -31,7 +31,7 @@ from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.writer_session import DrainMode
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.maintenance import maintain
-from tests.support.drawn_records import records
+from tests.support.records.drawn_records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 BATCHES, BATCH_TICKS = 12, 25

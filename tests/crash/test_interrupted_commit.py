@@ -13,7 +13,7 @@ from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
-from tests.scenario.test_succession import run_of, succeeded  # noqa: F401 - a fixture
+from tests.scenario.derivation.test_succession import run_of, succeeded  # noqa: F401 - a fixture
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
 
@@ -36,7 +36,14 @@ def undisturbed(bare_home: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.mark.row("P-2", "MEM-6")
-@pytest.mark.parametrize(("cut_before", "same_process"), [*((name, False) for name in CURATED), ("grimoire", True)])
+@pytest.mark.parametrize(
+    ("cut_before", "same_process"),
+    [
+        ("playbooks", False),
+        ("grimoire", True),
+        *(pytest.param(name, False, marks=pytest.mark.full) for name in CURATED if name != "playbooks"),
+    ],
+)
 def test_a_derivation_interrupted_before_any_commit_is_completed(
     cut_before: str, same_process: bool, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

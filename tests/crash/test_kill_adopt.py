@@ -15,7 +15,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW, copy_home
 from tests.crash.windows import Point, Trap, Window
-from tests.support.forked_processes import CONTEXT
+from tests.support.processes.forked_processes import CONTEXT
 
 pytestmark = pytest.mark.row("X-10")
 

@@ -25,10 +25,10 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
-from tests.support.bardo_command import command
-from tests.support.drawn_records import records
 from tests.support.example_count import draw_seed
-from tests.support.forked_processes import Forked
+from tests.support.processes.bardo_command import command
+from tests.support.processes.forked_processes import Forked
+from tests.support.records.drawn_records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ROUNDS, TICKS = 3, 400

@@ -17,7 +17,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.crash.reembedding import LATER, POINTS, migrate
-from tests.support.forked_processes import Forked
+from tests.support.processes.forked_processes import Forked
 
 
 def fingerprints(stores: DerivationContext) -> dict[str, str]:

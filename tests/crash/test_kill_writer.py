@@ -20,9 +20,9 @@ from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.support.drawn_records import records
 from tests.support.example_count import draw_seed
-from tests.support.forked_processes import Forked
+from tests.support.processes.forked_processes import Forked
+from tests.support.records.drawn_records import records
 
 pytestmark = pytest.mark.full
 

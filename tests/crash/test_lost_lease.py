@@ -11,7 +11,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW
 from tests.crash.roles import line_of
-from tests.support.forked_processes import Forked, die
+from tests.support.processes.forked_processes import Forked, die
 
 
 def write_and_die(root: str) -> None:

@@ -32,7 +32,9 @@ def ancestors(asset: str) -> set[str]:
 
 
 @pytest.mark.row("P-6")
-@pytest.mark.parametrize("with_home", [False, True], ids=["no home", "a home"])
+@pytest.mark.parametrize(
+    "with_home", [pytest.param(False, marks=pytest.mark.full, id="no home"), pytest.param(True, id="a home")]
+)
 def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
     root, instance = tmp_path / "home", tmp_path / "dagster"
     instance.mkdir()

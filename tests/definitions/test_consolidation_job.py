@@ -13,7 +13,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.tools.due_consolidations import due_consolidations
 from jobs.schedules import every_quarter_hour
 from tests.definitions.running import run
-from tests.support.tool_homes import ToolHome, tool_home
+from tests.support.homes.tool_homes import ToolHome, tool_home
 
 pytestmark = pytest.mark.row("MEM-21")
 

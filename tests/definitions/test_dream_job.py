@@ -16,8 +16,8 @@ from definitions import defs
 from jobs.schedules import every_four_hours
 from sensors.home_sensors import dreams_queued
 from tests.definitions.running import data_version, materializations, metadata_value, run
-from tests.support.dreaming_homes import home_of, long_lives, tagged
-from tests.support.memory_fleets import Lived
+from tests.support.fleets.memory_fleets import Lived
+from tests.support.homes.dreaming_homes import home_of, long_lives, tagged
 
 pytestmark = [pytest.mark.row("MEM-16", "MEM-23"), pytest.mark.full]
 

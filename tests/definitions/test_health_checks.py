@@ -20,7 +20,7 @@ from definitions import defs
 from sensors.home_sensors import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts
 from tests.definitions.running import undrained
-from tests.support.drawn_records import records
+from tests.support.records.drawn_records import records
 
 pytestmark = pytest.mark.row("X-11")
 

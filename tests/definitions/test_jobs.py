@@ -59,21 +59,26 @@ def stores(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
-    """A first run; and a second one in a copy of the home, in which a living writer's records are not drained."""
-    instance, second = dg.DagsterInstance.ephemeral(), stores.home.root.parent / "second"
-    first = run("curator_job", instance)
+def first(stores: DerivationContext) -> dg.ExecuteInProcessResult:
+    """A run over a log of which nothing is derived."""
+    return run("curator_job", dg.DagsterInstance.ephemeral())
+
+
+@pytest.fixture(scope="module")
+def second(first: dg.ExecuteInProcessResult, stores: DerivationContext) -> dg.ExecuteInProcessResult:
+    """A run in a copy of the derived home, in which a living writer's records are not drained."""
+    root = stores.home.root.parent / "second"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BARDO_HOME", str(copy_home(stores.home.root, second)))
-        with undrained(Home.open(second), timedelta(minutes=3)):
-            return [first, run("curator_job", instance)]
+        patch.setenv("BARDO_HOME", str(copy_home(stores.home.root, root)))
+        with undrained(Home.open(root), timedelta(minutes=3)):
+            return run("curator_job", dg.DagsterInstance.ephemeral())
 
 
 @pytest.mark.row("P-2", "P-3")
 def test_the_curator_job_derives_every_table_from_the_log(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+    first: dg.ExecuteInProcessResult, stores: DerivationContext
 ) -> None:
-    made = materializations(runs[0])
+    made = materializations(first)
     assert set(made) == {*TABLES, "episode_index", *MARTS}
     for table in TABLES:
         assert metadata_value(made[table], "rows_written") == metadata_value(made[table], "dagster/row_count"), table
@@ -89,9 +94,9 @@ def test_the_curator_job_derives_every_table_from_the_log(
 
 @pytest.mark.row("P-2", "X-1")
 def test_a_materialization_carries_the_fingerprint_of_its_table(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+    first: dg.ExecuteInProcessResult, stores: DerivationContext
 ) -> None:
-    made = materializations(runs[0])
+    made = materializations(first)
     for table in TABLES:
         digest = stores.projections.digest(table)
         assert data_version(made[table]) == metadata_value(made[table], "fingerprint") == digest.fingerprint, table
@@ -100,19 +105,19 @@ def test_a_materialization_carries_the_fingerprint_of_its_table(
 
 @pytest.mark.row("P-2", "X-1")
 def test_a_rebuild_has_the_recorded_data_versions(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext, tmp_path: Path
+    first: dg.ExecuteInProcessResult, stores: DerivationContext, tmp_path: Path
 ) -> None:
     beside = DerivationContext.open(stores.home.root, beside=tmp_path / "beside")
     derive_episodes(beside, now=NOW)
     derive_curation(beside)
-    made = materializations(runs[0])
+    made = materializations(first)
     for table in ("episodes", "curation", "cycles", "grimoire", "playbooks"):
         assert beside.projections.digest(table).fingerprint == data_version(made[table]), table
 
 
 @pytest.mark.row("P-2")
-def test_a_materialization_records_its_inputs(runs: list[dg.ExecuteInProcessResult], stores: DerivationContext) -> None:
-    made = materializations(runs[0])
+def test_a_materialization_records_its_inputs(first: dg.ExecuteInProcessResult, stores: DerivationContext) -> None:
+    made = materializations(first)
     heads = stores.log.heads()
     for table in TABLES:
         assert metadata_value(made[table], "derivation_id") == stores.derivation_id
@@ -130,32 +135,36 @@ def test_a_materialization_records_its_inputs(runs: list[dg.ExecuteInProcessResu
     assert made["episodes"].tags["dagster/input_data_version/log/cycles"].startswith(f"{stores.log.version}/")
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
-def test_a_second_run_writes_nothing_and_keeps_data_versions(runs: list[dg.ExecuteInProcessResult]) -> None:
-    first, second = (materializations(r) for r in runs)
+def test_a_second_run_writes_nothing_and_keeps_data_versions(
+    first: dg.ExecuteInProcessResult, second: dg.ExecuteInProcessResult
+) -> None:
+    before, after = materializations(first), materializations(second)
     for table in (*TABLES, "episode_index"):
-        assert metadata_value(second[table], "rows_written") == 0, table
-        assert metadata_value(second[table], "table_version") == metadata_value(first[table], "table_version"), table
-    assert {k: data_version(m) for k, m in second.items()} == {k: data_version(m) for k, m in first.items()}
+        assert metadata_value(after[table], "rows_written") == 0, table
+        assert metadata_value(after[table], "table_version") == metadata_value(before[table], "table_version"), table
+    assert {k: data_version(m) for k, m in after.items()} == {k: data_version(m) for k, m in before.items()}
 
 
-def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]) -> None:
-    check = checks(runs[0])
+def test_the_checks_of_a_healthy_home_pass(first: dg.ExecuteInProcessResult) -> None:
+    check = checks(first)
     assert {"confidence_is_a_probability", "no_cycle_waits_behind_a_gap", "only_passed_bundles_are_published"} <= set(
         check
     )
     assert [name for name, e in check.items() if not e.passed and name != "some_proposition_has_its_quorum"] == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-11")
 def test_a_job_checks_health_at_its_end_and_observes_the_measures(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+    first: dg.ExecuteInProcessResult, second: dg.ExecuteInProcessResult, stores: DerivationContext
 ) -> None:
-    judged = checks(runs[1])
+    judged = checks(second)
     assert judged["curation_is_fresh"].passed, "it measures after the derivation"
     assert judged["marts_are_fresh"].passed
     assert not judged["journals_are_drained"].passed
-    before, message = (observed(result) for result in runs)
+    before, message = observed(first), observed(second)
     assert (message["journal_segments"], message["quarantine_open"]) == (1, 0)
     sent = sum(len(line_of("g-1", tick)) for tick in (1, 2, 3))
     assert sent < message["journal_bytes"] < sent + 3 * 200
@@ -170,8 +179,9 @@ def observed(result: dg.ExecuteInProcessResult) -> dict[str, object]:
     return {name: value.value for name, value in seen.asset_observation_data.asset_observation.metadata.items()}
 
 
+@pytest.mark.full
 @pytest.mark.row("P-3", "X-1")
-def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInProcessResult]) -> None:
+def test_the_rebuild_job_finds_every_projection_equal(first: dg.ExecuteInProcessResult) -> None:
     result = run("rebuild_job", dg.DagsterInstance.ephemeral())
     (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
     table = output.step_output_data.metadata["compared"].value
@@ -181,9 +191,9 @@ def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInPro
 
 @pytest.mark.row("X-2")
 def test_the_materialization_of_the_grimoire_shows_the_lineage_of_rules(
-    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+    first: dg.ExecuteInProcessResult, stores: DerivationContext
 ) -> None:
-    page = metadata_value(materializations(runs[0])["grimoire"], "lineage")
+    page = metadata_value(materializations(first)["grimoire"], "lineage")
     rules = surest(stores, 20)
     assert rules
     for rule in rules:

@@ -36,6 +36,7 @@ def metadata_of(result: dg.ExecuteInProcessResult, step: str) -> dict[str, objec
     return {name: value.value for name, value in output.step_output_data.metadata.items()}
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-6", "X-13")
 def test_the_maintenance_job_reports_its_work_and_a_second_run_does_none(
     root: Path, instance: dg.DagsterInstance

@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from definitions import defs, one_owner
 from tests.definitions.running import materializations
-from tests.support.two_owners import CORAL, PEARL, belongings
+from tests.support.homes.two_owners import CORAL, PEARL, belongings
 
 
 def test_the_views_of_an_owner_are_a_code_location_of_their_own() -> None:

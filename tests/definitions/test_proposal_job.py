@@ -23,9 +23,9 @@ from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import run
-from tests.support.bardo_command import bardo
-from tests.support.loopback_provider import INPUT_TOKENS, Loopback, Reply, loopback, operations
-from tests.support.memory_fleets import lively_market
+from tests.support.fleets.memory_fleets import lively_market
+from tests.support.processes.bardo_command import bardo
+from tests.support.processes.loopback_provider import INPUT_TOKENS, Loopback, Reply, loopback, operations
 
 pytestmark = [pytest.mark.row("MEM-4"), pytest.mark.full]
 

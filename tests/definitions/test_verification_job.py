@@ -14,7 +14,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_night
 from tests.definitions.running import run
-from tests.support import tampered_homes
+from tests.support.homes import tampered_homes
 
 
 @pytest.fixture(scope="module")

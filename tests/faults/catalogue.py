@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WIRING = "tests/unit/test_step_wiring.py"
-GATE = "tests/unit/test_gate.py"
-ATTENTION = "tests/unit/test_attention.py"
-GAS = "tests/unit/test_gas_gate.py"
-REASONS = "tests/property/test_reasons.py"
-PROBES = "tests/unit/test_probes.py"
-RECALL = "tests/unit/test_recall.py"
-RECOLLECTION = "tests/unit/test_recollection.py"
-PRIORS = "tests/unit/test_priors.py"
-REPORTED = "tests/unit/test_reported_causes.py"
-CREDITED = "tests/property/test_credited_fleet.py"
-CHOOSE = "tests/unit/test_choose.py"
-FLEET = "tests/property/test_fleet.py"
-FORESIGHT = "tests/unit/test_foresight.py"
-LENDING = "tests/unit/test_lending.py"
-CHOICES = "tests/unit/test_choice_rules.py"
+WIRING = "tests/unit/heartbeat/test_step_wiring.py"
+GATE = "tests/unit/heartbeat/test_gate.py"
+ATTENTION = "tests/unit/heartbeat/test_attention.py"
+GAS = "tests/unit/heartbeat/test_gas_gate.py"
+REASONS = "tests/property/heartbeat/test_reasons.py"
+PROBES = "tests/unit/heartbeat/test_probes.py"
+RECALL = "tests/unit/heartbeat/test_recall.py"
+RECOLLECTION = "tests/unit/heartbeat/test_recollection.py"
+PRIORS = "tests/unit/heartbeat/test_priors.py"
+REPORTED = "tests/unit/curator/test_reported_causes.py"
+CREDITED = "tests/property/heartbeat/test_credited_fleet.py"
+CHOOSE = "tests/unit/heartbeat/test_choose.py"
+FLEET = "tests/property/heartbeat/test_fleet.py"
+FORESIGHT = "tests/unit/heartbeat/test_foresight.py"
+LENDING = "tests/unit/heartbeat/test_lending.py"
+CHOICES = "tests/unit/curator/test_choice_rules.py"
 LEAVING = "test_golems_leave_stay_out_and_enter_as_their_rules_say"
 SETTLED = "test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick"
-TRIED = "tests/property/test_choice_trials.py"
+TRIED = "tests/property/heartbeat/test_choice_trials.py"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -107,8 +107,8 @@ FAULTS = (
           wiring("the_circuit_breaker_is_the_drawdown_from_the_high_water_mark")),
     Fault("homeostatic deviation at zero", "HB-13", _STEP, "deviation_sigma=observe.deviation(fleet, policy),",
           "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
-    Fault("homeostatic means unwired", "HB-13", _STEP, "costs = (inference + gas, inference, gas, acted, waking.error)",
-          "costs = (inference + gas, gas, inference, acted, waking.error)", DEVIATION),
+    Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
+          "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
     # the step: surprise and tiers
     Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == 1) & (forced == gate.UNFORCED)",
           "fleet.alive & (tier >= 1) & (forced == gate.UNFORCED)", SILENCED),
@@ -158,8 +158,8 @@ FAULTS = (
           "waking.threshold, seen.held_share * 0.0, policy)", MOOD),
     Fault("surprise does not move the mood", "HB-28", _STEP, "sight.change, waking.error, waking.threshold",
           "sight.change, waking.threshold, waking.threshold", MOOD),
-    Fault("gains do not move the mood", "HB-28", _STEP, "appraise(pad_before, sight.change,",
-          "appraise(pad_before, sight.change * 0.0,", MOOD),
+    Fault("gains do not move the mood", "HB-28", _STEP, "appraise(fleet.pad, sight.change,",
+          "appraise(fleet.pad, sight.change * 0.0,", MOOD),
     Fault("deliberations are free", "INH-1", _STEP,
           "inference[choice.golem], gas[choice.golem] = choice.cost_micros, choice.gas_micros",
           "gas[choice.golem] = choice.gas_micros", BILLS),
@@ -396,5 +396,5 @@ FAULTS = (
     Fault("floors do not stop pruning", "MEM-5", "curator/passes/promote.py",
           "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
           "pruned = now < ppm(policy.curator.prune_confidence)",
-          ("tests/unit/test_curator_passes.py::test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit",)),
+          ("tests/unit/curator/test_curator_passes.py::test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit",)),
 )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
-from tests.support.handmade_records import (
+from tests.support.records.handmade_records import (
     BAD,
     FOG,
     GOOD,

@@ -24,7 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.reason_checks import contradictions
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.support.drawn_records import records
+from tests.support.records.drawn_records import records
 
 LOGS = Path(__file__).parent / "event_logs"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

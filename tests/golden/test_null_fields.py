@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.support.shared_fleets import crowd, heirs
+from tests.support.fleets.shared_fleets import crowd, heirs
 
 HERE = Path(__file__).parent
 LIST = json.loads((HERE / "null_fields.json").read_text())

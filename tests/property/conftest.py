@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import one_at_a_time
-from tests.support.homes_to_repair import lived_home
+from tests.support.homes.homes_to_repair import lived_home
 
 
 @pytest.fixture(scope="session")

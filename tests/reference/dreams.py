@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bardo_pipeline.policy import Policy
-from tests.reference.position import amounts, fees_micros, root_of, share_in_range, slippage_ppm, worth
+from tests.reference.market.position import amounts, fees_micros, root_of, share_in_range, slippage_ppm, worth
 
 Row = Mapping[str, Any]
 HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from bardo_pipeline.policy import Policy
-from tests.reference.confidence import DAY_US, confidence_at, floor_ppm, half_life_us
+from tests.reference.learning.confidence import DAY_US, confidence_at, floor_ppm, half_life_us
 
 REGIMES = ("trending_up", "trending_down", "range_bound", "volatile", "unknown")
 

@@ -23,7 +23,7 @@ folder and then activated, as by `bardo adopt`. A key that only affects operatio
 
 Keys read by **nothing** belong to features that do not exist yet. They are validated and recorded, and have no effect.
 
-This page is generated from the models (`BARDO_GOLDEN=write pytest tests/unit/test_configuration.py`).
+This page is generated from the models (`BARDO_GOLDEN=write pytest tests/unit/project/test_configuration.py`).
 """
 
 _READERS = {RUN: "the run or the succession", NOT_READ: "**nothing** yet"}

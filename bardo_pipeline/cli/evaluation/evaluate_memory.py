@@ -119,6 +119,8 @@ def show_calibration(calibration: Calibration, stated: Calibration) -> None:
         for r in calibration.bands.to_pylist()
     ]  # fmt: skip
     print_table("Calibration", ["foretold", "beliefs", "held", "decisions", "agreed"], rows)
+    names = ["subject", "beliefs", "foretold", "held", "Brier", "of the base rate"]
+    print_table("Calibration by subject", names, eval_report.subject_rows(calibration))
     if calibration.brier_held_ppm is not None:
         scores = calibration.brier_held_ppm, calibration.brier_base_ppm or 0, stated.brier_held_ppm or 0
         foretold, base, before = (f"{score / PPM:.3f}" for score in scores)
@@ -135,6 +137,7 @@ def calibration_facts(calibration: Calibration) -> dict[str, Any]:
         "brier_base_ppm": calibration.brier_base_ppm,
         "is_monotone": calibration.is_monotone,
         "bands": calibration.bands.to_pylist(),
+        "subjects": calibration.subjects.to_pylist(),
     }
 
 

@@ -37,6 +37,7 @@ from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
+from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,6 +121,7 @@ def go(
             if marts:
                 progress.update(step, now="warehouse (dbt)")
                 build_warehouse(stores.home, stores.derivation_id, stores.policy)
+        merge_life_files(stores.home, stores.policy, now=clock())
     stores.log.close()
     return ending
 

@@ -16,7 +16,7 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.record_json import life_json_schema, record_json_schema
+from bardo_pipeline.events.record_json import life_json_schema, record_json_schema, report_json_schema
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
@@ -152,12 +152,14 @@ def drop(
 
 
 def schema(
-    what: Annotated[str, Argument(help="record (a line of *.jsonl) or life (a line of *.life.jsonl).")] = "record",
+    what: Annotated[
+        str, Argument(help="record (*.jsonl), life (*.life.jsonl) or report (*.experience.jsonl).")
+    ] = "record",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of the records or life events that a runtime writes."""
-    schemas = {"record": record_json_schema, "life": life_json_schema}
+    """Print the JSON Schema (draft 2020-12) of the records, life events or reports that a runtime writes."""
+    schemas = {"record": record_json_schema, "life": life_json_schema, "report": report_json_schema}
     if what not in schemas:
-        raise ConfigError(f"schema {what!r} is unknown: use record or life")
+        raise ConfigError(f"schema {what!r} is unknown: use {', '.join(schemas)}")
     print_json(schemas[what](), indent=True)
 
 

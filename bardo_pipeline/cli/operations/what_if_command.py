@@ -191,7 +191,8 @@ def _comparison_facts(comparison: WhatIf) -> dict[str, Any]:
         "by_golem": query_tables(_BY_GOLEM, changes=comparison.entries).to_pylist(),
         "entries": comparison.entries.to_pylist(),
         "calibration": {
-            name: asdict(calibration) | {"bands": calibration.bands.to_pylist()}
+            name: asdict(calibration)
+            | {"bands": calibration.bands.to_pylist(), "subjects": calibration.subjects.to_pylist()}
             for name, calibration in zip(("in_force", "beside"), comparison.calibration, strict=True)
         },
         "retrievals": asdict(comparison.retrievals),

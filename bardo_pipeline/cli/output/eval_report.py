@@ -174,7 +174,17 @@ def _calibration(calibration: Calibration, stated: Calibration) -> str:
     )
     names = ("confidence", "beliefs", "held", "decisions", "agreed")
     plot = lines("Confidence and accuracy", "confidence", curves)
-    return f'{summary}<div class="plots">{plot}</div>{table(names, table_rows)}'
+    by_subject = table(("subject", "beliefs", "foretold", "held", "Brier", "base rate"), subject_rows(calibration))
+    return f'{summary}<div class="plots">{plot}</div>{table(names, table_rows)}{by_subject}'
+
+
+def subject_rows(calibration: Calibration) -> list[tuple[str, int, float, float, float, float]]:
+    """Return by subject: beliefs, mean foretold confidence, share that held, Brier scores of both."""
+    return [
+        (r["subject"], r["belief_count"], r["confidence_mean_ppm"] / PPM, r["held_ppm"] / PPM,
+         r["brier_held_ppm"] / PPM, r["brier_base_ppm"] / PPM)
+        for r in calibration.subjects.to_pylist()
+    ]  # fmt: skip
 
 
 def _null_market(report: Report) -> str:

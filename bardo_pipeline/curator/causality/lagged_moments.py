@@ -20,7 +20,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality import variables as var
 from bardo_pipeline.curator.causality.granger import EFFECTS, Bases
 from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
-from bardo_pipeline.events.record.market_codes import Market, market_codes
+from bardo_pipeline.events.record.market_codes import Market, has_market, market_codes
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import Policy
 
@@ -97,7 +97,13 @@ class Moments:
         self.of = self.without_golems({golem_id for golem_id, _ in other.of}).of | other.of
 
     def add(self, records: pa.Table, cycle: Int64Array, policy: Policy) -> None:
-        """Add the records of closed cycles, in any order. A gap between ticks starts a new sequence."""
+        """Add the records of closed cycles, in any order. A gap between ticks starts a new sequence.
+
+        Records without a market are left out.
+        """
+        is_market = has_market(records)
+        if not is_market.all():
+            records, cycle = records.filter(pa.array(is_market)), cycle[is_market]
         if not records.num_rows:
             return
         keys, code = _keys(records)

@@ -14,11 +14,12 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.state.decision_log import CycleBatch
 from bardo_pipeline.curator.state.evidence import gather_evidence
 from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState, coded
 from bardo_pipeline.curator.state.level_readings import LevelReadings
+from bardo_pipeline.curator.state.reports import CONDITIONS_JOINED
 from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.policy import Policy
 
@@ -46,6 +47,46 @@ def interval(
     )
     low, middle, high = (np.rint(x).astype(np.int64) for x in (mean - half, mean, mean + half))
     return middle, low, high
+
+
+def report_interval(
+    count: Int64Array, total: Int64Array, squares: Int64Array, false_alarm: Float64Array, policy: Policy
+) -> tuple[Int64Array, Int64Array]:
+    """Return (low, high) of effects of unknown scale from count > 0, sum and sum of squares.
+
+    The effect over its spread has a normal prior, and the spread any scale (Lai 1976; Wang and Ramdas 2025, t-test
+    e-process). An interval of too few witnesses is as wide as effects can be.
+
+    Parameters
+    ----------
+    false_alarm : probability for each effect that its interval ever misses it
+    """
+    mean, prior = total / count, policy.curator.report_effect_prior**-2
+    variance = np.maximum(squares / count - mean * mean, 0.0)
+    limit = np.exp((2.0 * np.log(1.0 / false_alarm) + np.log((count + prior) / prior)) / count)
+    share = 1.0 - limit * prior / (count + prior)
+    bounded = np.where(share > 0.0, variance * (limit - 1.0) / np.where(share > 0.0, share, 1.0), np.inf)
+    half = np.minimum(np.sqrt(bounded), 2.0 * REWARD_SPAN_PPM)
+    return np.rint(mean - half).astype(np.int64), np.rint(mean + half).astype(np.int64)
+
+
+REWARD_SPAN_PPM = 2_000_000
+"""Difference between the best and the worst reward of a report."""
+
+
+def _report_bounds(state: GrimoireState, rows: Int64Array, policy: Policy) -> tuple[Int64Array, Int64Array]:
+    """Return (low, high) of reported effects. The false alarms of all situations of a golem together are limited.
+
+    A third of them is for rules without, with one and with two conditions each, in equal parts for the golem's rules.
+    """
+    about = state.structures.reported()[state["structure"]]
+    known = np.flatnonzero((about >= 0) & (state["own_count"] > 0))
+    counts = np.zeros((len(state.golems), CONDITIONS_JOINED + 1), np.int64)
+    np.add.at(counts, (state["golem"][known], about[known]), 1)
+    many = np.maximum(counts[state["golem"][rows], about[rows]], 1)
+    false_alarm = policy.curator.false_alarm / (CONDITIONS_JOINED + 1) / many
+    count, total, squares = (state[name][rows] for name in ("own_count", "own_sum", "own_sumsq"))
+    return report_interval(np.maximum(count, 1), total, squares, false_alarm, policy)
 
 
 def weigh(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
@@ -124,6 +165,9 @@ def own_effect(
     """
     count = state["own_count"][rows]
     mean, low, high = interval(np.maximum(count, 1), state["own_sum"][rows], state["own_sumsq"][rows], policy)
+    reported = np.flatnonzero(state.structures.reported()[state["structure"][rows]] >= 0)
+    if len(reported):
+        low[reported], high[reported] = _report_bounds(state, rows[reported], policy)
     sure = (count >= policy.curator.cluster_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
     sure &= (low > 0) | (high < 0)
     return mean, low, high, np.where(sure, np.sign(mean), 0)

@@ -1,10 +1,10 @@
 """Evidence: effects and metric levels that records contribute to structures. Pure, set-based over columns.
 
-Sources are judged decisions (resolutions) and readings of metrics. Decisions, slippage and gas costs come from verified
-outcomes only (MEM's quality gate). The gas price and the volume of every tick count, whether or not the golem
-deliberated at it. Judged decisions of one market window count as one witness with their mean effect, because one storm
-affects them all; readings of one market day count as one witness for the same reason. All sums are integers, so results
-do not depend on the order of addition.
+Sources are judged decisions (resolutions), trials of choices, reports of a runtime (reports.py) and readings of
+metrics. Decisions, slippage and gas costs come from verified outcomes only (MEM's quality gate). The gas price and the
+volume of every tick count, whether or not the golem deliberated at it. Judged decisions of one market window count as
+one witness with their mean effect, because one storm affects them all; readings of one market day count as one witness
+for the same reason. All sums are integers, so results do not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.state.level_readings import LEVEL_MAX
+from bardo_pipeline.curator.state.reports import reported_effects
 from bardo_pipeline.curator.state.structures import Structure, Structures, choice_act
 from bardo_pipeline.events.record.arrow_columns import contiguous
-from bardo_pipeline.events.record.market_codes import MarketCodes, market_codes
+from bardo_pipeline.events.record.market_codes import MarketCodes, has_market, market_codes
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
@@ -27,7 +28,7 @@ from bardo_pipeline.policy import CuratorPolicy
 
 EVIDENCE_COLUMNS = (
     "golem_id", "tick", "observed_at", "observation", "tier", "anomalies", "prediction_error_sources", "actions",
-    "outcome", "pad_after", "resolutions", "trials", "dream_tag",
+    "outcome", "pad_after", "resolutions", "trials", "dream_tag", "experiences",
 )  # fmt: skip
 """Columns of a record that derivation reads."""
 
@@ -106,11 +107,16 @@ def gather_evidence(
     parts = [
         _judged(records, markets, structures, policy),
         _chosen(records, markets, structures),
+        reported_effects(
+            records, golem=golem, cycle=cycle, market=markets[0], markets=markets[1], structures=structures,
+            policy=policy,
+        ),
         _levels(records, markets, structures),
-    ]
+    ]  # fmt: skip
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
-    judged = len(parts[0][0]) + len(parts[1][0])
+    judged, reported = len(parts[0][0]) + len(parts[1][0]), len(parts[2][0])
     value[:judged] = capped(value[:judged])
+    judged += reported
     window = (second - 1) // policy.witness_ticks
     day = records.column("observed_at").cast(pa.int64()).to_numpy()[row] // DAY_US
     window[judged:] = day[judged:]
@@ -156,6 +162,11 @@ def _mean(total: Int64Array, count: Int64Array) -> Int64Array:
 def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
     """Return the effects in ppm of single verified decisions in records (EVIDENCE_COLUMNS), as recorded."""
     return _judged(records, market_codes(records), structures, policy)
+
+
+def trial_effects(records: pa.Table, structures: Structures) -> Findings:
+    """Return the effects in ppm of single verified trials in records (EVIDENCE_COLUMNS), as recorded."""
+    return _chosen(records, market_codes(records), structures)
 
 
 def capped(effect_ppm: Int64Array) -> Int64Array:
@@ -242,8 +253,8 @@ def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
     """Return the market metrics of every record and the costs of verified actions, in the units of METRIC_UNIT."""
     tick, (market, market_rows) = records.column("tick").to_numpy(), markets
     verified = is_verified(records)
-    every = np.arange(records.num_rows)
     observation = contiguous(records.column("observation"))
+    every = np.flatnonzero(has_market(records))
     gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
     acted, actions = flatten_lists(contiguous(records.column("actions")))
@@ -252,8 +263,8 @@ def _levels(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
     slips = pc.struct_field(actions, "slippage_ppm")
     slipped = np.asarray(slips.is_valid())
     columns = {
-        "gas_price": (every, gas),
-        "pool_volume": (every, volume),
+        "gas_price": (every, gas[every]),
+        "pool_volume": (every, volume[every]),
         "slippage": (acted[slipped], slips.drop_null().to_numpy(zero_copy_only=False)),
         "gas_cost": (acted, pc.struct_field(actions, "gas_cost_micros").to_numpy(zero_copy_only=False)),
     }

@@ -36,6 +36,7 @@ from bardo_pipeline.grimoire.entry_text import (
     causal_text,
     choice_text,
     pattern_text,
+    report_text,
     strategy_text,
 )
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
@@ -208,6 +209,9 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
         act, regime = structure.action_type or "", structure.regime or ""
         scene = {"protocol": protocol, "pair": pair, "action_type": act, "regime": regime}
         return choice_text(kind=ENTRY_KINDS[kind], **scene, sign=sign, mean_ppm=mean)
+    if structure.source == "report":
+        scene = {"protocol": protocol, "pair": pair, "action_type": structure.action_type or ""}
+        return report_text(kind=ENTRY_KINDS[kind], **scene, cause=structure.cause, sign=sign)
     if structure.source == "strategy":
         acts, regime = (structure.action_type or "").split("+"), structure.regime or ""
         return strategy_text(acts=acts, protocol=protocol, pair=pair, regime=regime)

@@ -16,6 +16,7 @@ import numpy as np
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries
+from bardo_pipeline.grimoire.conditions import conditions_in
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 
@@ -47,7 +48,8 @@ class Structure(NamedTuple):
     A choice uses tool and action_type, which names its parameter, and regime, None for all regimes. A strategy uses
     action_type, the acts of its parts, and regime.
 
-    A dream entry uses a pattern's fields, and cause for the simulated change. Unused fields hold None.
+    A dream entry uses a pattern's fields, and cause for the simulated change. A report uses action_type, and cause for
+    its conditions, None for any situation. Unused fields hold None.
     """
 
     source: str
@@ -79,6 +81,8 @@ class Structure(NamedTuple):
         """Return one of the nineteen categories."""
         if self.source == "dream":
             return entries.CHANGE_CATEGORY.get(self.cause or "", "general")
+        if self.source == "report":
+            return "strategic_patterns"
         if self.effect is not None:
             return entries.EFFECT_CATEGORY.get(self.effect, "general")
         if self.metric is not None:
@@ -94,9 +98,11 @@ class Structure(NamedTuple):
 
     @property
     def decay_class(self) -> int:
-        """Return the decay class: facts, regime-conditional for a rule with a regime, tactical otherwise."""
+        """Return the decay class: facts, regime-conditional for a rule with a regime or conditions, else tactical."""
         if self.source in ("baseline", "causal"):
             return CLASS_FACT
+        if self.source == "report":
+            return CLASS_TACTICAL if self.cause is None else CLASS_REGIME
         return CLASS_REGIME if self.regime not in (None, "unknown") else CLASS_TACTICAL
 
 
@@ -179,8 +185,15 @@ class Structures:
         return self._number("choice", lambda row: row.source == "choice").astype(bool)
 
     def is_recalled(self) -> BoolArray:
-        """Return whether a deliberation retrieves each structure, by code; choices act through the playbook."""
-        return self._number("recalled", lambda row: row.source not in ("choice", "strategy")).astype(bool)
+        """Return whether a deliberation retrieves each structure, by code.
+
+        Choices act through the playbook; a runtime asks for its reports itself.
+        """
+        return self._number("recalled", lambda row: row.source not in ("choice", "strategy", "report")).astype(bool)
+
+    def reported(self) -> Int64Array:
+        """Return the number of conditions of each report, by code; -1 for any other structure."""
+        return self._number("reported", _conditions_of_report)
 
     def roles(self) -> Int64Array:
         """Return the part that each structure can have in a strategy, by code: a position in ROLES, -1 for none."""
@@ -191,7 +204,7 @@ class Structures:
         regime = self._number("regime", lambda row: _index(REGIMES, row.regime))
         anomaly = self._number("anomaly", lambda row: _index(entries.ANOMALY_BANDS, row.anomaly_band))
         gas = self._number("gas", lambda row: _index(GAS_SPANS, row.gas_band))
-        is_rebalance = self._number("rebalance", lambda row: row.action_type == "rebalance")
+        is_rebalance = self._number("rebalance", lambda row: row.action_type == "rebalance" and row.source != "report")
         return regime, anomaly, gas, is_rebalance.astype(bool)
 
 
@@ -207,6 +220,10 @@ def _role(structure: Structure) -> int:
     if entries.width_of_act(structure.action_type) is not None:
         return ROLES.index("sizing")
     return ROLES.index("entry" if structure.action_type == "add_liquidity" else "exit")
+
+
+def _conditions_of_report(structure: Structure) -> int:
+    return len(conditions_in(structure.cause)) if structure.source == "report" else -1
 
 
 def _index(words: Sequence[str], word: str | None) -> int:

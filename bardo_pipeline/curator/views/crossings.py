@@ -165,7 +165,7 @@ def _share(part: Int64Array, of: Int64Array) -> Int64Array:
     return np.minimum(part.astype(object) * PPM // of, PPM).astype(np.int64)
 
 
-_RULES = "pattern", "dream", "choice", "strategy"
+_RULES = "pattern", "dream", "choice", "strategy", "report"
 """Sources whose entries say what to do."""
 
 _PART_MAX = (2**63 - 1) // PPM

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence, judged_effects
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence, judged_effects, trial_effects
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
@@ -28,7 +28,7 @@ from bardo_pipeline.quality.calibration import (
     judge_beliefs,
 )
 from bardo_pipeline.quality.foretold_confidence import (
-    JUDGED_VOTE_SCHEMA,
+    FORETOLD_COLUMNS,
     VOTE_OPERATIONS,
     Foretelling,
     foretold_ppm,
@@ -96,10 +96,38 @@ def judgements(context: DerivationContext) -> pa.Table:
     return table.sort_by([("golem_id", "ascending"), ("at", "ascending"), ("structure", "ascending")])
 
 
-def votes_on_record(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
-    """Return the votes of closed cycles on the entries of all golems or of these (JUDGED_VOTE_SCHEMA)."""
-    is_vote = pc.field("operation").isin(VOTE_OPERATIONS)
-    return context.projections.growing("curation").read(JUDGED_VOTE_SCHEMA.names, golems=golems, only=is_vote)
+def outcomes_on_record(context: DerivationContext, judged: pa.Table) -> pa.Table:
+    """Return judged decisions and the verified trials of choices as outcomes (OUTCOME_SCHEMA), in any order.
+
+    judged: JUDGEMENT_SCHEMA. A trial is an outcome of its choice in all regimes, and of its choice in the window's
+    regime. Trials of retracted records are left out.
+    """
+    records = context.source.read_cycles(["golem_id", "tick", "observed_at", "observation", "trials"], None)
+    records, structures = without_retracted(records, context.left_out()), Structures()
+    row, structure, effect_ppm, _, _ = trial_effects(records, structures)
+    record, about = pa.array(row), pa.array(structure)
+    columns = {
+        "golem_id": records["golem_id"].take(record),
+        "structure": pa.array([row.key for row in structures.rows], pa.string()).take(about),
+        "at": records["observed_at"].take(record),
+        "effect_ppm": effect_ppm,
+    }
+    return pa.concat_tables([judged.select(OUTCOME_SCHEMA.names), pa.table(columns).cast(OUTCOME_SCHEMA)])
+
+
+def foretold_decisions(
+    context: DerivationContext, golems: Sequence[str] | None = None, *, at_us: int | None = None
+) -> pa.Table:
+    """Return the decisions from which foretold confidences of all golems or of these are made (FORETOLD_COLUMNS).
+
+    at_us: limit them to those that count at this moment.
+    """
+    wanted = (pc.field("sign") != 0) | pc.field("operation").isin(VOTE_OPERATIONS)
+    if at_us is not None:
+        span_us = round(context.policy.foretelling.window_days * DAY_US)
+        since, until = (pa.scalar(us, pa.int64()).cast(MOMENT) for us in (at_us - span_us, at_us))
+        wanted &= (pc.field("at") > since) & (pc.field("at") <= until)
+    return context.projections.growing("curation").read(list(FORETOLD_COLUMNS), golems=golems, only=wanted)
 
 
 def calibration_of(
@@ -122,16 +150,16 @@ def calibration_of(
 def foretold_calibration_of(context: DerivationContext, judged: pa.Table) -> Calibration:
     """Compare what confidences foretold at the close of each cycle with the judged outcomes that held afterwards.
 
-    Each belief is corrected by the map of that moment, which knows the votes of no later cycle. judged: OUTCOME_SCHEMA
+    Each belief is corrected by the map of that moment, which knows no later outcome. judged: OUTCOME_SCHEMA
     or JUDGEMENT_SCHEMA.
     """
     beliefs = judge_beliefs(_beliefs(context, None), judged)
-    votes = Foretelling(votes_on_record(context), context.policy.foretelling, context.policy.curator)
+    known = Foretelling(foretold_decisions(context), context.policy)
     at_us, foretold = micros(beliefs, "at"), int_column(beliefs, "confidence_ppm").copy()
     is_judged = int_column(beliefs, "outcome_count") > 0
     for moment in np.unique(at_us[is_judged]).tolist():
         now = np.flatnonzero((at_us == moment) & is_judged)
-        foretold[now] = foretold_ppm(votes.maps(moment), beliefs.take(pa.array(now)), foretold[now])
+        foretold[now] = foretold_ppm(known.maps(moment), beliefs.take(pa.array(now)), foretold[now])
     return calibration(with_columns(beliefs, confidence_ppm=foretold), band_count=FORETOLD_BANDS)
 
 

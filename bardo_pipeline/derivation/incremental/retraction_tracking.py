@@ -96,19 +96,19 @@ def retraction_event_ids(rows: pa.Table, causes: Iterable[Cause], cycle_ticks: i
 
 
 def without_retracted(records: pa.Table, left_out: LeftOut) -> pa.Table:
-    """Drop retracted records, and the resolutions and trials of retracted decisions in the other records."""
+    """Drop retracted records, and what the other records judge or report about retracted decisions."""
     if not left_out.causes:
         return records
     retracted = left_out.records(records["golem_id"], records["tick"].to_numpy())
     kept = records.filter(pa.array(~retracted)) if retracted.any() else records
-    for name in ("resolutions", "trials"):
+    for name in ("resolutions", "trials", "experiences"):
         if name in kept.column_names:
             kept = _without_judgements(kept, name, left_out)
     return kept
 
 
 def _without_judgements(records: pa.Table, name: str, left_out: LeftOut) -> pa.Table:
-    """Drop the resolutions or trials (column `name`) of decisions made in retracted ticks."""
+    """Drop the elements of a column (resolutions, trials, experiences) about decisions made in retracted ticks."""
     column = records.schema.get_field_index(name)
     lists = contiguous(records.column(column))
     row, resolutions = flatten_lists(lists)

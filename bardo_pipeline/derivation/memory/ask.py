@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array, Int64Array
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
-from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.judged_outcomes import votes_on_record
+from bardo_pipeline.derivation.curation.judged_outcomes import foretold_decisions
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
 from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
@@ -67,7 +66,7 @@ class OpenGrimoire:
 
     Parameters
     ----------
-    foretold : subject of an entry -> map of its confidence, from the votes of the owner's golems up to the moment
+    foretold : subject of an entry -> map of its confidence, from the decisions of the owner's golems up to the moment
     """
 
     where: GolemMoment
@@ -110,7 +109,7 @@ def golem_moment(
 
 def check_derived(context: DerivationContext) -> None:
     """Raise QueryError if the embedder is not in force and has no derived tables."""
-    current = in_force(context.life("DerivationAdopted")).embedder
+    current = context.current().embedder
     if context.embedder_name != current and not context.projections.growing("cycles").row_count:
         raise QueryError(
             f"nothing is derived by {context.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
@@ -199,9 +198,9 @@ def open_grimoire(
 ) -> OpenGrimoire:
     """Return a golem's entries at a moment, ready for questions; `clade` adds those of its owner's other golems."""
     grimoire = grimoire_of(context, where, now=now, clade=clade)
-    votes = votes_on_record(context, [where.golem_id, *_siblings(context, where.golem_id)])
-    rules = context.policy
-    return OpenGrimoire(where, grimoire, foretold_maps(votes, where.situation.at_us, rules.foretelling, rules.curator))
+    at_us, owned = where.situation.at_us, [where.golem_id, *_siblings(context, where.golem_id)]
+    maps = foretold_maps(foretold_decisions(context, owned, at_us=at_us), at_us, context.policy)
+    return OpenGrimoire(where, grimoire, maps)
 
 
 def ask_grimoire(
@@ -232,8 +231,9 @@ def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
 
 
 FORETOLD_FIELDS = required("foretold_ppm", pa.int64()), required("witnesses", pa.float64())
-"""The share of judged decisions that agreed after this confidence in this kind of entry, in ppm, and the weight of the
-market days and situations that were judged; without any, the confidence itself."""
+"""The share of entries of this kind that held on the day after this confidence, in ppm, and the weight of the market
+days and situations that were judged. Without any, a rule foretells the confidence of a new rule, another entry its
+own."""
 
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM, retention
@@ -105,19 +105,18 @@ class DerivedTexts:
 
 
 def entry_rows(
-    view: View, start: int, golem_id: str, entries: pa.Table, at_us: int, filters: Filters, decay: bool, policy: Policy
+    view: View, start: int, golem_id: str, entries: pa.Table, at_us: int, filters: Filters, policy: Policy
 ) -> Rows:
     """Return the entries of a golem as rows. start: place of its first text among all texts in scope."""
     confidence = confidence_of(entries, at_us, policy.decay)
-    retained = confidence / PPM if decay else np.ones(len(confidence))
     return Rows(
         "entries", np.arange(start, start + view.size), view.codes[: view.size, -1].astype(np.int64),
-        filters.of(entries, confidence), retained, _described(entries, golem_id, "entry_id", "kind"),
+        filters.of(entries, confidence), confidence / PPM, _described(entries, golem_id, "entry_id", "kind"),
     )  # fmt: skip
 
 
 def episode_rows(view: View, start: int, golem_id: str, episodes: pa.Table, at_us: int, asked: _Asked) -> Rows:
-    """Return the episodes of a golem as rows. asked: filters, whether age counts, and the retracted records."""
+    """Return the episodes of a golem as rows. asked: filters, and the retracted records."""
     doc: Int64Array = episodes["doc"].to_numpy()
     passed = ~asked.left_out(episodes["golem_id"], episodes["tick"].to_numpy())
     for name in OF_EPISODES:
@@ -127,24 +126,23 @@ def episode_rows(view: View, start: int, golem_id: str, episodes: pa.Table, at_u
     days = np.array([asked.strength[tier] for tier in tiers.dictionary.to_pylist()])
     age = np.maximum(at_us - micros(episodes, "at"), 0) / DAY_US
     strength = days[tiers.indices.to_numpy()] if len(doc) else np.ones(0)
-    retained: Float64Array = retention(age, strength) if asked.decay else np.ones(len(age))
     text = view.codes[: view.size, -1].astype(np.int64)[doc]
-    return Rows("episodes", doc + start, text, passed, retained, _described(episodes, golem_id, "episode_id", "tier"))
+    described = _described(episodes, golem_id, "episode_id", "tier")
+    return Rows("episodes", doc + start, text, passed, retention(age, strength), described)
 
 
 @dataclass(frozen=True)
 class _Asked:
     filters: Filters
-    decay: bool
     left_out: Callable[[Any, Any], BoolArray]
     strength: Mapping[str, float]
 
 
-def asked_of(context: DerivationContext, filters: Filters, decay: bool) -> _Asked:
+def asked_of(context: DerivationContext, filters: Filters) -> _Asked:
     """Return what a question asks of episodes."""
     tiers = ("routine", "notable", "critical", "emergency")
     strength = {tier: float(getattr(context.policy.decay, f"{tier}_days")) for tier in tiers}
-    return _Asked(filters, decay, context.left_out().records, strength)
+    return _Asked(filters, context.left_out().records, strength)
 
 
 def _described(

@@ -1,15 +1,15 @@
 """Stores texts of runtimes and finds them again at once, without a cycle that closes.
 
-A text is found by words as soon as it is recorded, and by meaning as soon
-as it has a vector: `store_texts` embeds, a question embeds a limited number of texts that still wait, and
-`embed_waiting` embeds all. Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
+A text is found by words as soon as it is recorded, and by meaning as soon as it has a vector: `store_texts` embeds, a
+question embeds a limited number of texts that still wait, and `embed_waiting` embeds all.
+Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +17,15 @@ import numpy as np
 from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.shared_texts import last_ticks, shared_texts
-from bardo_pipeline.errors import QueryError
+from bardo_pipeline.derivation.memory.shared_texts import embed_stored, last_ticks, shared_texts
+from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
+from bardo_pipeline.retrieval.hybrid_search import highest
+from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
 from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
 from bardo_pipeline.retrieval.text_scoring import relevance
@@ -35,7 +37,8 @@ class Stored:
     """Result of storing a text.
 
     retained_until: when its retention falls below the policy's minimum. dimension: of its vector, 0 while it waits for
-    one. upvote_of: id of the earlier text that it confirms. count_before, count_after: texts of the golem.
+    one. upvote_of: id of the earlier text that it confirms. is_new: whether this call recorded it. count_before,
+    count_after: texts of the golem without and with those of this call.
     """
 
     text_id: str
@@ -43,6 +46,7 @@ class Stored:
     retained_until: datetime
     dimension: int
     upvote_of: str | None
+    is_new: bool
     count_before: int
     count_after: int
 
@@ -88,48 +92,57 @@ def store_texts(
     at: datetime,
     now: datetime,
     embed: bool = True,
+    waits: bool = True,
     beside: Sequence[Part] = (),
 ) -> list[Stored]:
     """Record texts of a golem in one commit, index them, and return the result of each.
 
-    A text with the same content and moment as a recorded one is recorded once.
+    Texts that threads of this process store at the same time share a commit and a call of the model. A text with the
+    same content and moment as a recorded one is recorded once.
 
     Parameters
     ----------
     at : moment of the first text; each further text of the call is a microsecond later, which keeps their order
     now : time of recording
     embed : compute the vectors now; otherwise a later question or `embed_waiting` does
+    waits : wait while another thread embeds; otherwise the vectors are left to a later store, question or
+        `embed_waiting`
     beside : facts of the golem that are recorded in the same commit
 
     Raises
     ------
     QueryError : no golem of this name was born, or it is dead
+    StoreError : the log does not hold a text after its commit
     """
     require_born(context, golem_id)
     if (tick := context.log.death_of(golem_id)) is not None:
         raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
     events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
     with shared_texts(context, now) as held:
-        before = held.index.size(golem_id)
-        context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
-        held.refresh(context, now)
-        if embed:
-            held.embed(context, [golem_id], now, limit=None)
-        (view,) = held.index.views([golem_id])
+        known = held.index.rows(golem_id)
+        before, new = len(known), {event.event_id for event in events} - known.keys()
+    context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
+    if embed:
+        embed_stored(context, now, [golem_id], waits=waits)
+    with shared_texts(context, now) as held:
         row_of = held.index.rows(golem_id)
+        if missing := sorted(new - row_of.keys()):
+            raise StoreError(f"text {missing[0]} of golem {golem_id}: the log does not hold it: run `bardo verify`")
+        (view,) = held.index.views([golem_id])
         results = []
         for event, text in zip(events, texts, strict=True):
             row = row_of[event.event_id]
             first, has_vector = int(view.stands_for[row]), bool(view.vectors[row].any())
             results.append(
                 Stored(
-                    event.event_id,
-                    text.importance,
-                    event.observed_at + _lasts(text.importance, context.policy),
-                    view.vectors.shape[1] if has_vector else 0,
-                    None if first == NONE else view.docs[first].doc_id,
-                    before,
-                    view.size,
+                    text_id=event.event_id,
+                    importance=text.importance,
+                    retained_until=event.observed_at + _lasts(text.importance, context.policy),
+                    dimension=view.vectors.shape[1] if has_vector else 0,
+                    upvote_of=None if first == NONE else view.docs[first].doc_id,
+                    is_new=event.event_id in new,
+                    count_before=before,
+                    count_after=before + len(new),
                 )
             )
         return results
@@ -181,6 +194,7 @@ def search_texts(
     with shared_texts(context, now) as held:
         keys = held.golem_ids() if golems is None else golems
         held.embed(context, keys, now)
+        held.vote(context, keys)
         views, waiting, version = held.index.views(keys), len(held.index.waiting(keys)), held.version
         vector = held.vector_of(context, text)
     if not views:
@@ -190,7 +204,7 @@ def search_texts(
     kept = np.concatenate([kept_texts(view, sorts, facets or {}, code_of) for view in views])
     kept &= ~np.concatenate([held_twice(view, {other.key for other in views}) for view in views])
     is_of = {sort: np.concatenate([has_facet(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}
-    retained = retained_of(views, is_of["insight"], last_ticks(context) if decay else {}, context.policy)
+    retained = retained_of(views, is_of["insight"], last_ticks(context), context.policy)
     if confidence_min > 0.0:
         kept &= ~is_of["insight"] | (retained >= confidence_min)
     penalty = context.policy.search.decay_penalty if decay else 0.0
@@ -207,27 +221,24 @@ def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | Non
     Raises EmbeddingPaused if the model has drifted.
     """
     with shared_texts(context, now) as held:
-        held.embed(context, held.index.keys, now, limit=limit, quiet=False)
+        held.embed_all(context, held.index.keys, now, limit)
         return len(held.index.waiting(held.index.keys))
 
 
-def text_count(context: DerivationContext, golem_id: str, *, now: datetime) -> int:
-    """Return the number of stored texts of a golem."""
+def known_insights(context: DerivationContext, golem_id: str, *, now: datetime) -> dict[str, KnownInsight]:
+    """Return the insights of a golem's own words by id, each a fold of the events about it."""
     with shared_texts(context, now) as held:
-        return held.index.size(golem_id)
+        return held.insights(context, golem_id)
 
 
 class HeldText(NamedTuple):
     """A stored text of a golem, or one that it inherited.
 
-    upvote_of: id of the earlier text that it confirms. worth: confidence of an insight before votes and upvotes.
     origin_golem_id: the ancestor who stored it, or the golem itself. stored: the fields of the event.
     """
 
     text_id: str
     at: datetime
-    upvote_of: str | None
-    worth: float
     origin_golem_id: str
     stored: Mapping[str, Any]
 
@@ -260,15 +271,8 @@ def texts_of_golem(
 
 
 def _held(view: View, row: int) -> HeldText:
-    doc, first = view.docs[row], int(view.stands_for[row])
-    return HeldText(
-        doc.doc_id,
-        datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
-        None if first == NONE else view.docs[first].doc_id,
-        doc.worth,
-        doc.origin or view.key,
-        doc.payload,
-    )
+    doc = view.docs[row]
+    return HeldText(doc.doc_id, doc.at, doc.origin or view.key, doc.payload)
 
 
 def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) -> tuple[int, int]:
@@ -285,9 +289,7 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
     """Return the rows of the highest scores above 0, best first; ties by newness."""
-    count = min(count, len(score))
-    bar = np.partition(score, len(score) - count)[len(score) - count]
-    rows = np.flatnonzero((score >= bar) & (score > 0.0))
+    rows = highest(score, count)
     at_us = np.concatenate([view.at_us[: view.size] for view in views])[rows]
     return rows[np.lexsort((rows, -at_us, -score[rows]))][:count].tolist()
 
@@ -308,7 +310,7 @@ def _hit(
         origin_golem_id=doc.origin or view.key,
         sort=doc.sort,
         text=doc.payload["text"],
-        observed_at=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=doc.at_us),
+        observed_at=doc.at,
         relevance=float(relevant[row]),
         retained=float(retained[row]),
         score=float(score[row]),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import RLock
-from typing import Any
+from itertools import islice
+from threading import Lock, RLock
 
 import numpy as np
+import pyarrow as pa
 
 from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
@@ -22,22 +23,31 @@ from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
+from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
-from bardo_pipeline.retrieval.text_index import TextIndex
+from bardo_pipeline.retrieval.text_index import Doc, TextIndex
 from bardo_pipeline.retrieval.text_ranking import crossing
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
+_EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 
 
 @dataclass
 class SharedTexts:
-    """The index of a home, an embedder and a policy in this process. version: of the life events in it."""
+    """The index of a home, an embedder and a policy in this process.
+
+    version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked at. embedding: held by
+    the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for it.
+    """
 
     index: TextIndex
     version: int = -1
-    _embedded_at: datetime | None = None
+    fresh: set[str] = field(default_factory=set)
+    embedding: Lock = field(default_factory=Lock)
+    _looked_up: set[str] = field(default_factory=set)
+    _insights: dict[str, tuple[tuple[int, int], dict[str, KnownInsight]]] = field(default_factory=dict)
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
@@ -60,10 +70,17 @@ class SharedTexts:
         log = context.whole.log
         if log.life_version == self.version:
             return
-        self.version, rows = log.texts(None if self.version < 0 else self.version)
-        by_golem: dict[str, list[Any]] = {}
-        for row in rows.to_pylist():
-            by_golem.setdefault(row["golem_id"], []).append(doc_of(row, context.policy))
+        is_first = self.version < 0
+        self.version, rows = log.texts(None if is_first else self.version)
+        by_golem: dict[str, list[Doc]] = {}
+        docs_of = [(row["golem_id"], doc_of(row, context.policy)) for row in rows.to_pylist()]
+        has_insight = any(doc.sort == "insight" for _, doc in docs_of)
+        stated = set(_operations(context)["text_id"].to_pylist()) if has_insight else set()
+        for golem_id, doc in docs_of:
+            by_golem.setdefault(golem_id, []).append(doc._replace(stated=doc.doc_id in stated))
+        if not is_first:
+            self.fresh.update(by_golem)
+            self._looked_up.update(golem_id for golem_id in by_golem if not self.index.size(golem_id))
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
         self._inherit(context, now)
@@ -81,48 +98,71 @@ class SharedTexts:
             state = (died[dead], self.index.size(dead))
             if self._inherited.get(heir, (died[dead], 0)) == state:
                 continue
-            self.embed(whole, [dead], now, limit=None)
+            with suppress(EmbeddingPaused):
+                self.embed_all(whole, [dead], now)
+            self.vote(whole, [dead])
             (view,) = self.index.views([dead])
             self.index.inherit(heir, dead, crossing(view, died[dead], self.index.code_of, context.policy))
             self._inherited[heir] = state
 
-    def embed(
-        self,
-        context: DerivationContext,
-        keys: Collection[str],
-        now: datetime,
-        *,
-        limit: int | None = -1,
-        quiet: bool = True,
+    def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
+        """Give vectors to waiting texts of these shards: from the log, and the newest ones by the model.
+
+        While another thread embeds, or if the model has drifted, texts stay waiting; words find them meanwhile.
+        """
+        if not self.index.waiting(keys) or not self.embedding.acquire(blocking=False):
+            return
+        try:
+            with suppress(EmbeddingPaused):
+                self.embed_all(context, keys, now, context.policy.search.embedded_at_once)
+        finally:
+            self.embedding.release()
+
+    def embed_all(
+        self, context: DerivationContext, keys: Collection[str], now: datetime, limit: int | None = None
     ) -> None:
-        """Give vectors to waiting texts of these shards: from the log, and the newest by the model.
+        """Give vectors to waiting texts of these shards. Raises EmbeddingPaused if the model has drifted.
 
         Parameters
         ----------
-        limit : number of texts that the model embeds; None for all, the policy's number by default
-        quiet : leave the texts waiting if the model has drifted; words find them meanwhile
+        limit : number of texts that the model embeds, the newest ones; None for all
         """
-        limit = context.policy.search.embedded_at_once if limit == -1 else limit
+        newest = self.without_vector(context, keys, limit)
+        if newest:
+            self.index.hold(keys, *embed_new(context, newest, now))
+
+    def without_vector(
+        self, context: DerivationContext, keys: Collection[str], limit: int | None = None
+    ) -> dict[str, str]:
+        """Return the newest texts of these shards that have no vector in the log either, by hash."""
         waiting = self.index.waiting(keys)
-        if waiting and (len(waiting) >= _LOOK_UP_FROM or self._embedded_at is None):
+        if waiting and (len(waiting) >= _LOOK_UP_FROM or not self._looked_up.issuperset(keys)):
             known = context.log.vectors(context.embedder.identity.key, list(waiting))
             if known.num_rows:
                 column = known["vector"].combine_chunks()
                 matrix = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
                 self.index.hold(keys, known["text_hash"].to_pylist(), matrix.reshape(known.num_rows, -1))
                 waiting = self.index.waiting(keys)
-            self._embedded_at = now
+        self._looked_up.update(keys)
         first = 0 if limit is None else max(len(waiting) - limit, 0)
-        newest = list(waiting.items())[first:]
-        if not newest:
-            return
-        try:
-            hashes, vectors = embed_new(context, dict(newest), now)
-        except EmbeddingPaused:
-            if quiet:
-                return
-            raise
-        self.index.hold(keys, hashes, vectors)
+        return dict(list(waiting.items())[first:])
+
+    def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
+        """Give the insights of these golems the confidence that operations on them leave."""
+        for golem_id in set(_operations(context)["golem_id"].to_pylist()).intersection(keys):
+            known = self.insights(context, golem_id).values()
+            self.index.vote(golem_id, {text_id: one.confidence for one in known for text_id in one.text_ids})
+
+    def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
+        """Return the insights of a golem's own words by id."""
+        state = self.version, len(self.index.waiting([golem_id]))
+        if self._insights.get(golem_id, (None, {}))[0] != state:
+            rows = context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
+            operations = [row["insight"] | {"at": row["observed_at"]} for row in rows]
+            views = self.index.views([golem_id])
+            known = insights_in(views[0], operations, context.policy) if views else {}
+            self._insights[golem_id] = state, known
+        return self._insights[golem_id][1]
 
     def vector_of(self, context: DerivationContext, question: str) -> Float32Array:
         """Return the vector of a question; those of recent questions are kept."""
@@ -143,10 +183,7 @@ _indexes_mutex = RLock()
 @contextmanager
 def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTexts]:
     """Yield the index of the context's home, with all texts that are recorded, for this thread alone."""
-    policy = context.policy
-    # A copy of a home has the same table id, so the folder tells them apart.
-    place, identity = str(context.home.root.resolve()), context.embedder.identity
-    key = (place, context.log.table_id, identity.key, policy.hash, policy.search.model_dump_json())
+    key, policy, identity = context.text_index_key, context.policy, context.embedder.identity
     with _indexes_mutex:
         is_older = key in _indexes and context.whole.log.life_version < _indexes[key].version  # a restored home
         if key not in _indexes or is_older:
@@ -158,6 +195,47 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
     with texts.mutex:
         texts.refresh(context, now)
         yield texts
+
+
+def embed_stored(
+    context: DerivationContext, now: datetime, golem_ids: Collection[str] = (), *, waits: bool = True
+) -> None:
+    """Give vectors to texts of these golems, and with them to a limited number of texts that were just recorded.
+
+    The index is free for questions while the model works. If the model has drifted, texts stay waiting.
+
+    Parameters
+    ----------
+    waits : wait for another thread that embeds; otherwise the texts stay waiting
+    """
+    with shared_texts(context, now) as texts:
+        embedding = texts.embedding
+    if not embedding.acquire(blocking=waits):
+        return
+    try:
+        with shared_texts(context, now) as texts:
+            others, limit = texts.fresh.difference(golem_ids), context.policy.search.embedded_at_once
+            newest = texts.without_vector(context, golem_ids) | texts.without_vector(context, others, limit)
+            keys = others.union(golem_ids)
+            texts.fresh = others if len(texts.index.waiting(keys)) > len(newest) else set()
+        for batch in _batches(newest):
+            with suppress(EmbeddingPaused):
+                hashes, vectors = embed_new(context, batch, now)
+                with texts.mutex:
+                    texts.index.hold(keys, hashes, vectors)
+    finally:
+        embedding.release()
+
+
+def _batches(texts: dict[str, str]) -> Iterator[dict[str, str]]:
+    rest = iter(texts.items())
+    while batch := dict(islice(rest, _EMBEDDED_TOGETHER)):
+        yield batch
+
+
+def _operations(context: DerivationContext) -> pa.Table:
+    """Return the golem and the text of each operation on an insight, in the whole home."""
+    return context.whole.life_fields("InsightManaged", "text_id")
 
 
 def last_ticks(context: DerivationContext) -> dict[str, int]:

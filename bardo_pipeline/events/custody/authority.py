@@ -98,6 +98,9 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "ToolCalled": _GOLEM_BY_TOOL,
 }
 
+INDEPENDENT = frozenset({"TextStored", *(kind for kind, rule in AUTHORITY.items() if rule is _GOLEM_BY_TOOL)})
+"""Kinds of events that the log checks each by itself, and that change no check of another event."""
+
 OF_THE_HOME = frozenset(
     {
         "DerivationAdopted", "ConfigurationAdopted", "OwnerKeyRegistered", "OwnerKeyRevoked", "CreditCommitted",

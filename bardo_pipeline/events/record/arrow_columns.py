@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import SchemaVersionError
 
-ADDED_LATER = frozenset({"pipeline", "sealed", "dream_tag", "attention", "credit_partitions", "trials", "retrieval"})
+ADDED_LATER = frozenset(
+    {"pipeline", "sealed", "dream_tag", "attention", "credit_partitions", "trials", "retrieval", "experiences"}
+)
 """Columns of records added after version 1; their nulls do not count in row digests and golem slices.
 
 Version 2 added `pipeline` and `sealed`, and the value "reorg" of `forced_by`; version 3 added `dream_tag`;
 version 4 added `attention` and `credit_partitions`, and writes the tier `suppress` where attention passes a tick over;
-version 5 added `trials`, null where no choice is judged, and `retrieval`, null without one.
+version 5 added `trials`, null where no choice is judged, and `retrieval`, null without one;
+version 6 added `experiences`, null where the runtime reports none, and the market "none".
 """
 
 
@@ -77,8 +80,11 @@ def slots(array: pa.Array) -> NDArray[Any]:
     assert is_number(kind), f"{kind} has no numeric buffer"
     letter = "i" if pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind) else "u"
     letter = "f" if pa.types.is_floating(kind) else letter
-    values: NDArray[Any] = np.frombuffer(array.buffers()[1] or b"", dtype=f"<{letter}{kind.bit_width // 8}")
-    return values[array.offset : array.offset + len(array)]
+    dtype = np.dtype(f"<{letter}{kind.bit_width // 8}")
+    if not len(array):  # its buffer may have a byte that belongs to no value
+        return np.zeros(0, dtype)
+    values: NDArray[Any] = np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+    return values
 
 
 def text_offsets(array: pa.Array) -> NDArray[np.int32]:

@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.model import NO_MARKET
 
 Market = tuple[str, str, str]
 """Chain, protocol, pair."""
@@ -27,3 +28,9 @@ def market_codes(records: pa.Table) -> MarketCodes:
     at = np.unravel_index(distinct.dictionary.to_numpy(), [max(len(names), 1) for names in words])
     markets = [(words[0][c], words[1][p], words[2][q]) for c, p, q in zip(*at, strict=True)]
     return distinct.indices.to_numpy(zero_copy_only=False), markets
+
+
+def has_market(records: pa.Table) -> BoolArray:
+    """Return which records observe a market; a runtime without one records NO_MARKET."""
+    market = pc.struct_field(contiguous(records.column("observation")), "market")
+    return np.asarray(pc.not_equal(market, NO_MARKET), np.bool_)

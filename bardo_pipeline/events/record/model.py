@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -27,6 +27,7 @@ Ppm = Annotated[int, Field(ge=-(10**12), le=10**12)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+RewardPpm = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 Signed = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
 
 
@@ -426,6 +427,45 @@ class Retrieval(Part):
     prior_weight: Real
 
 
+class Condition(Part):
+    """A condition of a situation: a name and its value, in the runtime's own words."""
+
+    name: Name
+    value: Name
+
+
+class AlternativeAction(Part):
+    """An action that was considered and not taken, with the reward that it would have earned, null if unknown."""
+
+    action: Name
+    reward_ppm: RewardPpm | None
+
+
+class Experience(Part):
+    """A situation, the action that the runtime took in it, and the reward of that action, in any domain.
+
+    Parameters
+    ----------
+    decision_tick : tick at which the action was chosen
+    conditions : the situation, each name once
+    reward_ppm : millionths of the best possible reward; negative for harm
+    alternatives : other actions that were considered
+    verified : the reward was measured, not expected; only a measured reward is evidence
+    """
+
+    decision_tick: LivedTick
+    action: Name
+    conditions: tuple[Condition, ...]
+    reward_ppm: RewardPpm
+    alternatives: tuple[AlternativeAction, ...]
+    verified: bool
+    ground_truth_source: Name
+
+
+NO_MARKET = "none"
+"""Market, chain and pair in the observation of a runtime without a market; its other figures then mean nothing."""
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of a golem. dream_tag: reason to replay its episode in a dream soon (TOOLS); usually null."""
 
@@ -481,3 +521,4 @@ class DecisionCycleRecord(Part):
     credit_partitions: CreditPartitions | None = None
     trials: tuple[Trial, ...] | None = None
     retrieval: Retrieval | None = None
+    experiences: tuple[Experience, ...] | None = None

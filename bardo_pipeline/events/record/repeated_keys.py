@@ -1,7 +1,7 @@
 """Find a repeated key in JSON. Parsers hide it, and keep the first value or the last. Pure.
 
-The colons of a record's line are compared with those that its parsed fields need, which takes 4 µs. Only a line whose
-counts differ is parsed again, key by key.
+The colons of a record's line are compared with those that its parsed fields need, which takes 3 µs for 4 KB. If the
+counts differ, the ends of keys are counted, and only a line whose counts still differ is parsed again, key by key.
 """
 
 from __future__ import annotations
@@ -36,13 +36,30 @@ def repeated_record_key(line: bytes, record: Any) -> str | None:
     The time of the record has its colons (HH:MM:SS), as msgspec requires.
     """
     # Numpy counts faster, but it releases the GIL, which costs more than the count when many threads append.
-    surplus = line.count(b":") - _colons_needed(line, record)
+    needed = _colons_needed(line, record)
+    surplus = line.count(b":") - needed
     if surplus and b"\\" not in line:  # an escape could hide the colon of a text
-        texts = [probe.detail for probe in record.probe_results if probe.detail]
-        if record.deliberation is not None:
-            texts.append(record.deliberation.reasoning_summary)
-        surplus -= "".join([record.gating_reason, *texts]).count(":")
-    return repeated_key(line) if surplus else None
+        surplus -= record.gating_reason.count(":")
+        if surplus:  # most records have a colon in no other text
+            texts = [probe.detail for probe in record.probe_results if probe.detail]
+            if record.deliberation is not None:
+                texts.append(record.deliberation.reasoning_summary)
+            surplus -= "".join(texts).count(":")
+    return repeated_key(line) if surplus and not _ends_each_key_once(line, needed - _TIME_COLONS) else None
+
+
+def _ends_each_key_once(line: bytes, needed: int) -> bool:
+    """Whether the line has no more keys than it needs, by `":`, however many colons its ids and texts have.
+
+    A key ends with `":` unless white space precedes the colon, and a text can only add to the count.
+    """
+    if b"\t" in line or b"\n" in line or b"\r" in line:
+        return False
+    return line.count(b'":') == needed and line.rfind(b" :") < 0  # `in` takes twice as long
+
+
+_TIME_COLONS = 2
+"""Colons of the time of a record, HH:MM:SS."""
 
 
 def field_names(model: type[BaseModel], *, optional: bool = False) -> Iterator[str]:
@@ -80,7 +97,7 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
         if pa.types.is_struct(field.type):
             own = f"(1 + {_key_count(field.type, inner)})"
         elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
-            own = f"(1 + {_key_count(field.type.value_type, '')} * len({inner}))"
+            own = f"(1 + {_keys_of_elements(field.type.value_type, inner)})"
         if field.name in OPTIONAL:
             own = f"({own} if {inner} is not None else line.rfind(b'\"{field.name}\":') >= 0)"
         elif field.nullable and own != "1":
@@ -90,5 +107,14 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
     return f"({' + '.join([str(plain), *(part for part in parts if part != '1')])})"
 
 
-_colons_needed: Callable[[bytes, Any], int] = eval(f"lambda line, record: 2 + {_key_count(RECORD_SCHEMA, 'record')}")  # noqa: S307
+def _keys_of_elements(kind: pa.DataType, lists: str) -> str:
+    """Return an expression for the number of keys of the objects in a list; objects without a list have the same."""
+    if any(".element" in _key_count([field], ".element") for field in kind):
+        return f"sum([{_key_count(kind, 'element')} for element in {lists}])"
+    return f"{_key_count(kind, '')} * len({lists})"
+
+
+_colons_needed: Callable[[bytes, Any], int] = eval(  # noqa: S307
+    f"lambda line, record: {_TIME_COLONS} + {_key_count(RECORD_SCHEMA, 'record')}"
+)
 """Compiled from the schema, because a loop over the fields takes as long as parsing the line."""

@@ -169,6 +169,8 @@ def _walk(
     if array.null_count:
         if not nullable:
             faults.extend((int(r), f"{path} is missing") for r in rows[np.asarray(array.is_null())])
+        if array.null_count == len(array):
+            return
         present = array.is_valid()
         if pa.types.is_struct(array.type):
             array, rows, present = array.filter(present), rows[np.asarray(present)], None

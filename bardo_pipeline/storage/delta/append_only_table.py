@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from bardo_pipeline.errors import DamagedError, SchemaVersionError, StoreError
+from bardo_pipeline.errors import DamagedError, StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
 from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.durable_commits import Added, Commits, StoredFile
+from bardo_pipeline.storage.delta.earlier_columns import NO_EARLIER, Earlier, StoredColumns, stored_columns
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, files_added, within
 from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest
@@ -53,6 +54,7 @@ class AppendOnlyTable:
     durable : commits survive a power cut
     sums : checksum manifest of the table's files
     by_version : the column `version` names the commit of each row
+    earlier : values of the columns that a table of an earlier edition lacks; such a table is read-only
     """
 
     def __init__(
@@ -65,11 +67,13 @@ class AppendOnlyTable:
         durable: bool = True,
         sums: Sums | None = None,
         by_version: bool = False,
+        earlier: Earlier = NO_EARLIER,
     ) -> None:
         self.path, self.schema, self.by_version, self._durable, self._sums = path, schema, by_version, durable, sums
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._checkpoint: int | None = None
+        self._facts: tuple[int, dict[str, str]] = (-1, {})
         self._stats_columns = tuple(stats_columns)
         try:
             self._handle = commits.opened(path)
@@ -82,23 +86,21 @@ class AppendOnlyTable:
         self._commits = Commits(path, self._opened_at)
         if sums is not None:
             sums.follow(self._opened_at)  # add lines that a killed process did not write
-        self._lacks = self._missing_columns()
+        self._earlier = earlier
+        self._stored_columns = self._compared_columns()
 
     def opened_state(self) -> tuple[dict[str, object], int]:
         """Return the facts of the commit at which the table was opened, and the rows of its files there."""
         facts = commits.facts_of(commits.commit_path(self.path, self._opened_at))
         return facts, sum(file.rows for file in commits.stored_files(self._handle))
 
-    def _missing_columns(self) -> list[pa.Field]:
-        """Return the columns that the table lacks; the first append adds them."""
-        present = {field.name: field for field in self._handle.schema().fields}
-        expected = {field.name: field for field in Schema.from_arrow(self.schema).fields}
-        lacking = [column for column in self.schema if column.name not in present]
-        if any(expected.get(name) != field for name, field in present.items()) or not all(c.nullable for c in lacking):
-            raise SchemaVersionError(
-                f"{self.path} has other columns than this version writes: use the version that made it"
-            )
-        return lacking
+    def _compared_columns(self) -> StoredColumns:
+        return stored_columns(self._handle, self.path, self.schema, self._earlier, grows=True)
+
+    @property
+    def columns(self) -> StoredColumns:
+        """The columns of the table's files."""
+        return self._stored_columns
 
     @property
     def table_id(self) -> str:
@@ -116,9 +118,12 @@ class AppendOnlyTable:
         if newest - self._opened_at >= self._reopen_commits:
             self._handle, self._opened_at = commits.opened(self.path), newest
         elif newest > int(self._handle.version()):
-            for version in range(int(self._handle.version()) + 1, newest + 1):
-                commits.actions_of(commits.commit_path(self.path, version))
-            self._handle.update_incremental()
+            try:
+                for version in range(int(self._handle.version()) + 1, newest + 1):
+                    commits.actions_of(commits.commit_path(self.path, version))
+                self._handle.update_incremental()
+            except FileNotFoundError:  # maintenance deleted commits before a checkpoint
+                self._handle, self._opened_at = commits.opened(self.path), newest
         self._commits.at = max(newest, int(self._handle.version()))
         return self._handle
 
@@ -149,6 +154,7 @@ class AppendOnlyTable:
         pyarrow writes the file because Delta checks NOT NULL in every leaf again, which doubles the time.
         """
         assert rows.schema.equals(self.schema), f"{self.path}: the rows have other columns than the table"
+        self._stored_columns.check_writable(self.path)
         path = self.path / f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
@@ -206,7 +212,7 @@ class AppendOnlyTable:
         with writing_to(self.path):
             if self._durable:
                 sync_folder(self._log)
-        self._commits.at, self._lacks = committed, []
+        self._commits.at, self._stored_columns = committed, replace(self._stored_columns, absent=())
         if self._checkpoint is not None:
             with suppress(OSError):  # the pointer only saves time
                 commits.point_to(self.path, self._checkpoint)
@@ -242,13 +248,13 @@ class AppendOnlyTable:
                 return None
 
     def _widened_metadata(self) -> dict[str, object] | None:
-        if not self._lacks:
+        if not self._stored_columns.absent:
             return None
         handle = self._delta()
-        self._lacks = self._missing_columns()  # another handle may have added them since this one was opened
-        if not self._lacks:
+        self._stored_columns = self._compared_columns()  # another handle may have added columns meanwhile
+        if not self._stored_columns.absent:
             return None
-        fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
+        fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self._stored_columns.absent)).fields]
         return commits.metadata_as(handle, Schema(fields))
 
     def stored(self) -> list[StoredFile]:
@@ -313,8 +319,11 @@ class AppendOnlyTable:
 
     def facts(self) -> dict[str, str]:
         """Return the texts stored in the newest commit."""
-        facts = commits.facts_of(commits.commit_path(self.path, self.version))
-        return {name: value for name, value in facts.items() if isinstance(value, str)}
+        version = self.version
+        if self._facts[0] != version:
+            facts = commits.facts_of(commits.commit_path(self.path, version))
+            self._facts = version, {name: value for name, value in facts.items() if isinstance(value, str)}
+        return self._facts[1]
 
     def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
         """Return the newest version and its files with the rows after `since_version`, as one snapshot.
@@ -397,7 +406,7 @@ class AppendOnlyTable:
         self, files: Sequence[DataFile], columns: Sequence[str] | None, filter: ds.Expression | None
     ) -> pa.Table:
         plain = [file for file in files if file.only is None]
-        rows = scan([file.path for file in plain if file.rows], self.schema, columns, filter)
+        rows = self._scanned([file.path for file in plain if file.rows], columns, filter)
         expected = sum(file.rows for file in plain)
         if filter is None and rows.num_rows != expected:
             raise DamagedError(self.path, f"it holds {rows.num_rows} of {expected} rows")
@@ -405,8 +414,11 @@ class AppendOnlyTable:
         for file in files:
             if file.only is not None:
                 condition = file.only if filter is None else file.only & filter
-                parts.append(scan([file.path], self.schema, columns, condition))
+                parts.append(self._scanned([file.path], columns, condition))
         return rows if len(parts) == 1 else pa.concat_tables(parts)
+
+    def _scanned(self, paths: Sequence[str], columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.Table:
+        return scan(paths, self.schema, columns, filter, self._stored_columns)
 
     def load_parts(
         self,
@@ -449,7 +461,7 @@ class AppendOnlyTable:
         return self.version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
-        return [DataFile(self._absolute(file.path), file.rows) for file in commits.stored_files(handle)]
+        return [DataFile(self._absolute(file.path), file.rows, file.bounds) for file in commits.stored_files(handle)]
 
     def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
         """Sort files by the minimum of a column; files without statistics come first."""

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,19 +60,23 @@ def described(table: Path, name: str, rows: pa.Table, stats_columns: Sequence[st
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A committed file: relative path, row count, size and modification time."""
+    """A committed file: relative path, row count, size, modification time, and bounds of columns with statistics."""
 
     path: str
     rows: int
     size: int
     modified_ms: int
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, compare=False)
 
 
 def stored_files(handle: DeltaTable) -> list[StoredFile]:
     """Return the files of the handle's version by path."""
     actions = pa.table(handle.get_add_actions(flatten=True))
     columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
-    return sorted(map(StoredFile, *columns), key=lambda file: file.path)
+    names = [n[4:] for n in actions.schema.names if n.startswith("min.") and f"max.{n[4:]}" in actions.schema.names]
+    ends = [zip(*(actions[f"{side}.{n}"].to_pylist() for side in ("min", "max")), strict=True) for n in names]
+    bounds = [dict(zip(names, of_file, strict=True)) for of_file in zip(*ends, strict=True)]
+    return sorted(map(StoredFile, *columns, bounds or [{}] * actions.num_rows), key=lambda file: file.path)
 
 
 def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:

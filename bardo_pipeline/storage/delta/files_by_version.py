@@ -5,8 +5,10 @@ A commit names its files. After compaction deletes them, their rows are selected
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
@@ -22,12 +24,14 @@ class DataFile:
     Parameters
     ----------
     path : absolute path
+    bounds : minimum and maximum of columns with statistics
     only : condition on its rows; None for all
     span : versions (after, up to) of the request, for a retry if the file was deleted
     """
 
     path: str
     rows: int
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, compare=False)
     only: ds.Expression | None = field(default=None, compare=False)
     span: tuple[int | None, int | None] | None = field(default=None, compare=False)
 
@@ -49,8 +53,14 @@ def files_added(table: Path, since: int, until: int) -> list[DataFile] | None:
     except FileNotFoundError:
         return None
     adds = [add for actions in commits for a in actions if (add := a.get("add")) and add["dataChange"]]
-    files = [DataFile(absolute(table, add["path"]), int(orjson.loads(add["stats"])["numRecords"])) for add in adds]
+    files = [_data_file(table, add["path"], orjson.loads(add["stats"])) for add in adds]
     return files if all(file.exists for file in files) else None
+
+
+def _data_file(table: Path, path: str, stats: Mapping[str, Any]) -> DataFile:
+    least, most = stats.get("minValues", {}), stats.get("maxValues", {})
+    bounds = {name: (least[name], most[name]) for name in least.keys() & most.keys()}
+    return DataFile(absolute(table, path), int(stats["numRecords"]), bounds)
 
 
 def within(since: int | None, until: int | None) -> ds.Expression:

@@ -18,6 +18,7 @@ from pyarrow import fs
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.storage.checksums import check_files, named_by_checksum
+from bardo_pipeline.storage.delta.earlier_columns import StoredColumns
 
 T = TypeVar("T")
 
@@ -27,7 +28,8 @@ def write_parquet(
 ) -> Path:
     """Write rows to a Parquet file with ZSTD level 1; return its path, to whose name the file's checksum is added.
 
-    Strings are dictionary-encoded because they repeat; numbers seldom do. Min/max statistics are limited to the
+    Strings are dictionary-encoded because they repeat; numbers seldom do. Columns without a value are neither encoded
+    nor compressed, which halves the time of a small file of life events. Min/max statistics are limited to the
     columns by which readers prune, because each further column costs writing time.
 
     Parameters
@@ -35,13 +37,14 @@ def write_parquet(
     stats : names of the top-level columns that get min/max statistics
     row_group_rows : largest number of rows in a row group; None for the default of pyarrow
     """
-    strings = [leaf for column in schema for leaf, kind in leaves_of(column) if pa.types.is_string(kind)]
+    filled = [column for column in schema if rows.column(column.name).null_count < rows.num_rows]
+    leaves = [leaf for column in filled for leaf in leaves_of(column)]
     with pq.ParquetWriter(
         path,
         schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=strings,
+        compression={leaf: "zstd" for leaf, _ in leaves},
+        compression_level={leaf: 1 for leaf, _ in leaves},
+        use_dictionary=[leaf for leaf, kind in leaves if pa.types.is_string(kind)],
         write_statistics=list(stats),
         write_page_checksum=True,
     ) as out:
@@ -73,7 +76,11 @@ def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def scan(
-    paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None, filter: ds.Expression | None = None
+    paths: Sequence[str],
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    filter: ds.Expression | None = None,
+    stored: StoredColumns | None = None,
 ) -> pa.Table:
     """Read rows of Parquet files, in the order of the paths, and verify checksums of files and pages.
 
@@ -82,12 +89,19 @@ def scan(
     Parameters
     ----------
     columns : names or dotted paths into structs ("observation.price"), which name the resulting columns; None for all
+    stored : columns of the files, if they may differ from `schema`
     """
-    projection = {name: ds.field(*name.split(".")) for name in (schema.names if columns is None else columns)}
+    values = {} if stored is None else stored.values
+    source = stored.schema if stored is not None and values else schema
+    names = schema.names if columns is None else columns
+    projection = {name: values.get(name, ds.field(*name.split("."))) for name in names}
     check_files(paths)
     files = [_FORMAT.make_fragment(path, _DISK) for path in paths]
     try:
-        return _filled(ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+        rows = _filled(ds.FileSystemDataset(files, source, _FORMAT, _DISK).to_table(columns=projection, filter=filter))
+        if values:
+            rows = rows.cast(pa.schema([schema.field(n) if n in values else rows.schema.field(n) for n in names]))
+        return rows
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -23,12 +23,13 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.errors import DamagedError, SchemaVersionError, StoreError
+from bardo_pipeline.errors import DamagedError, StoreError
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import durable_commits as commits
 from bardo_pipeline.storage.delta.durable_commits import Added, Commits
+from bardo_pipeline.storage.delta.earlier_columns import stored_columns
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.parquet_io import portions, scan, write_parquet
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
@@ -82,7 +83,8 @@ class ReplaceableTable:
             commits.make_table(path, spec.schema, configuration, durable=True)
             handle = commits.opened(path)
         self._partitioned = handle.metadata().partition_columns == [_PARTITION]
-        self._check_schema(handle)
+        partition = [pa.field(_PARTITION, pa.int32(), nullable=False)] if self._partitioned else []
+        self.columns = stored_columns(handle, path, spec.schema, spec.earlier, more=partition)
         self._commits = Commits(path, int(handle.version()))
         self._newest_state: _State | None = None
         if not self._partitioned:
@@ -95,13 +97,6 @@ class ReplaceableTable:
         rows = sum(digest.rows for digest in state.digests.values())
         if stored.keys() != state.files.keys() or sum(stored.values()) != rows:
             raise DamagedError(self.path, f"it holds {sum(stored.values())} of {rows} rows")
-
-    def _check_schema(self, handle: DeltaTable) -> None:
-        partition = [pa.field(_PARTITION, pa.int32(), nullable=False)] if self._partitioned else []
-        if handle.schema() != Schema.from_arrow(pa.schema([*self.spec.schema, *partition])):
-            raise SchemaVersionError(
-                f"{self.path} has other columns than this version writes: use the version that made it, or newer"
-            )
 
     @property
     def version(self) -> int:
@@ -136,7 +131,8 @@ class ReplaceableTable:
         paths = sorted(state.files if wanted is None else state.files_with(wanted))
         condition = None if keys is None else ds.field(first).isin(keys)
         try:
-            rows = scan([absolute(self.path, path) for path in paths], self.spec.schema, filter=condition)
+            files = [absolute(self.path, path) for path in paths]
+            rows = scan(files, self.spec.schema, filter=condition, stored=self.columns)
         except FileNotFoundError as error:
             raise DamagedError(self.path, f"its newest commit names a missing file: {error}") from error
         expected = sum(digest.rows for bucket, digest in state.digests.items() if wanted is None or bucket in wanted)
@@ -145,6 +141,13 @@ class ReplaceableTable:
         if condition is None and rows.num_rows != expected:
             raise DamagedError(self.path, f"it holds {rows.num_rows} of {expected} rows")
         return sorted_by(rows, self.spec.key)
+
+    def read_as_written(self) -> pa.Table:
+        """Read all rows in the columns in which they were written, which the digests count."""
+        if not self.columns.is_earlier:
+            return self.read()
+        files = [absolute(self.path, path) for path in sorted(self._state().files)]
+        return scan(files, self.columns.schema, self.columns.names)
 
     def done(self, app: str) -> int | None:
         """Return the newest committed number of an app (a golem and its cycle); None without one."""
@@ -253,6 +256,7 @@ class ReplaceableTable:
         note: Mapping[str, object] | None,
     ) -> int:
         """Commit these rows, sorted by key, as the content of these buckets; return the version."""
+        self.columns.check_writable(self.path)
         new_digests = Digest.of_each(rows, self._bucket_column(rows))
         assert set(new_digests) <= buckets, f"{self.name}: rows outside the buckets that are replaced"
         digests = {**state.digests, **{b: new_digests.get(b, EMPTY) for b in buckets}}

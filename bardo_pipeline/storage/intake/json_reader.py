@@ -176,7 +176,7 @@ def _read_single(lines: Lines, which: Sequence[int]) -> _Part:
         except ValidationError as error:
             bad.append(_bad_line(at, lines[at], error))
         except RecordError as error:
-            bad.append(BadLine(at, *_claims(lines[at])[:2], error))
+            bad.append(BadLine(at, *claims_of(lines[at])[:2], error))
     if not good:
         return _NOTHING._replace(bad=bad)
     rows = _read_block(b"\n".join(lines[at] for at in good))
@@ -195,7 +195,7 @@ def _model_of(line: bytes) -> DecisionCycleRecord:
 
 
 def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:
-    golem_id, tick, version = _claims(raw)
+    golem_id, tick, version = claims_of(raw)
     subject = f"golem {golem_id}, tick {tick}" if golem_id is not None else "a line"
     if version is not None and version > SCHEMA_VERSION:
         reason = (
@@ -219,7 +219,7 @@ def _sentence(detail: ErrorDetails) -> str:
     return f"{path}: {detail['msg']}, not {detail['input']!r:.{_SHOWN_CHARACTERS}}".removeprefix(": ")
 
 
-def _claims(raw: bytes) -> tuple[str | None, int | None, int | None]:
+def claims_of(raw: bytes) -> tuple[str | None, int | None, int | None]:
     """Return golem, tick and schema version that a bad line names, as far as they are readable."""
     try:
         fields = from_json(raw, allow_partial="trailing-strings")

@@ -20,14 +20,15 @@ from bardo_pipeline.storage.intake.arrow_reader import read_batches
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.intake.spool_folder import ARROW, LIFE, owner_of
+from bardo_pipeline.storage.intake.report_reader import read_reports
+from bardo_pipeline.storage.intake.spool_folder import ARROW, LIFE, REPORTS, owner_of
 from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport, too_long
 from bardo_pipeline.storage.intake.spool_sealing import Seals
 from bardo_pipeline.storage.log.batch import Stamp
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _ITEMS_AT_ONCE = 500
-Kind = Literal["lines", "life", "rows", "file"]
+Kind = Literal["lines", "life", "reports", "rows", "file"]
 
 
 @dataclass
@@ -71,6 +72,8 @@ def _key(item: QuarantineItem) -> tuple[Kind, str | None]:
 def _kind(item: QuarantineItem) -> Kind:
     if item.source == "spool" and item.file.endswith(ARROW):
         return "rows" if item.line else "file"
+    if item.source == "spool" and item.file.endswith(REPORTS):
+        return "reports"
     return "life" if item.file.endswith(LIFE) else "lines"
 
 
@@ -105,7 +108,9 @@ class _Intake:
             outcome = record_events(self._log, raws, self._at, owner=owner, signatures=signed)
         else:
             original = Lines.of(raws)
-            lines, parsed = self._seals.lines(original, read_lines(original), signed)
+            is_report = _kind(items[0]) == "reports"
+            written, parsed = read_reports(original) if is_report else (original, read_lines(original))
+            lines, parsed = self._seals.lines(written, parsed, signed)
             outcome = admit_lines(
                 self._log, ExaminedLines.at(lines, parsed), self._stamp(items), owner=owner, signatures=signed
             )

@@ -26,7 +26,7 @@ from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.intake.spool_ingest import FileIngest, IngestReport
 from bardo_pipeline.storage.log.event_log import EventLog
 
-LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
+LIFE, REPORTS, LINES, ARROW, SIGNATURES = ".life.jsonl", ".experience.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"
 TAKING = ".taking"
 _NAMED_BY_BYTES = 2**20
@@ -84,7 +84,7 @@ class Spool:
             if path.name.endswith(LIFE):
                 ingest.life(file, signatures)
             elif path.name.endswith(LINES):
-                ingest.lines(file, signatures, self._ahead)
+                ingest.lines(file, signatures, self._ahead, are_reports=path.name.endswith(REPORTS))
             else:
                 broken = ingest.arrow(pa.PythonFile(file), signatures)
                 if broken is not None:

@@ -30,6 +30,7 @@ from bardo_pipeline.storage.intake.arrow_reader import Batch, read_batches, rows
 from bardo_pipeline.storage.intake.json_reader import Parsed, read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine, QuarantineItem
+from bardo_pipeline.storage.intake.report_reader import read_reports
 from bardo_pipeline.storage.intake.spool_blocks import Block, blocks_of
 from bardo_pipeline.storage.intake.spool_sealing import Seals
 from bardo_pipeline.storage.intake.spool_signatures import LineSignatures, slice_signatures
@@ -76,17 +77,25 @@ class FileIngest:
         self._owner, self._writer, self._taken_at = owner, writer, taken_at
         self.report = report
 
-    def lines(self, file: BufferedIOBase, signatures: Path, ahead: ThreadPoolExecutor) -> None:
-        """Ingest a file of JSON lines. ahead: threads that parse blocks while an earlier block is admitted."""
-        parsing = ((block, ahead.submit(_parse, block.lines)) for block in self._blocks(file))
+    def lines(
+        self, file: BufferedIOBase, signatures: Path, ahead: ThreadPoolExecutor, *, are_reports: bool = False
+    ) -> None:
+        """Ingest a file of JSON lines.
+
+        Parameters
+        ----------
+        ahead : threads that parse blocks while an earlier block is admitted
+        are_reports : each line is a report instead of a record
+        """
+        parsing = ((block, ahead.submit(_parse, block.lines, are_reports)) for block in self._blocks(file))
         queue = deque(islice(parsing, _AHEAD))
         with closing(LineSignatures(signatures)) as signed:
             while queue:
                 queue.extend(islice(parsing, 1))
                 block, future = queue.popleft()
-                parsed, examined = future.result()
+                written, parsed, examined = future.result()
                 each = signed.of(block.numbers)
-                lines, sealed = self._seals.lines(block.lines, parsed, each)
+                lines, sealed = self._seals.lines(written, parsed, each)
                 if sealed is not parsed:
                     examined = ExaminedLines.at(lines, sealed)
                 outcome = admit_lines(self._log, examined, self._stamp(), owner=self._owner, signatures=each)
@@ -205,9 +214,9 @@ class FileIngest:
         )
 
 
-def _parse(lines: Lines) -> tuple[Parsed, ExaminedLines]:
-    parsed = read_lines(lines)
-    return parsed, ExaminedLines.at(lines, parsed)
+def _parse(lines: Lines, are_reports: bool) -> tuple[Lines, Parsed, ExaminedLines]:
+    written, parsed = read_reports(lines) if are_reports else (lines, read_lines(lines))
+    return written, parsed, ExaminedLines.at(written, parsed)
 
 
 def too_long(length: int, limits: WriterPolicy) -> RecordError:

@@ -53,6 +53,11 @@ class AsyncEventWriter:
         """The report on records that a dead writer had left; None where it left nothing."""
         return self._writer.recovered
 
+    @property
+    def next_tick(self) -> int:
+        """See `EventWriter.next_tick`."""
+        return self._writer.next_tick
+
     async def append(
         self, record: DecisionCycleRecord | bytes, *, wait: bool = True, timeout: float | None = None
     ) -> Ack:

@@ -261,6 +261,11 @@ class EventWriter:
         """The journal of this writer."""
         return self._journal
 
+    @property
+    def next_tick(self) -> int:
+        """The tick after the newest accepted one."""
+        return max(self._head.highest, self._accepted_to) + 1
+
     # admission
 
     def checked(self, record: DecisionCycleRecord | bytes, seen: Glance | None = None) -> tuple[bytes, int]:

@@ -72,6 +72,8 @@ class EmbeddingLog:
 
     def __init__(self, home: Home, policy: Policy | None = None) -> None:
         self._home, self._policy = home, policy or Policy()
+        self._kept: AppendOnlyTable | None = None
+        self._read: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     def record_check(self, at: datetime, name: str, identity: EmbedderIdentity, drift: Drift) -> Checked:
         """Record the result of a drift check."""
@@ -119,11 +121,17 @@ class EmbeddingLog:
     def _rows(self) -> list[dict[str, Any]]:
         if not (self._home.embedding / "_delta_log").exists():
             return []
-        return self._table().read().sort_by("number").to_pylist()
+        table = self._table()
+        version = table.version
+        if self._read[0] != version:
+            self._read = version, table.read().sort_by("number").to_pylist()
+        return self._read[1]
 
     def _table(self) -> AppendOnlyTable:
-        path = self._home.embedding
-        return AppendOnlyTable(path, EMBEDDING_SCHEMA, ["embedder"], policy=self._policy, sums=Sums(self._home, path))
+        if self._kept is None:
+            path, sums = self._home.embedding, Sums(self._home, self._home.embedding)
+            self._kept = AppendOnlyTable(path, EMBEDDING_SCHEMA, ["embedder"], policy=self._policy, sums=sums)
+        return self._kept
 
 
 def _drift(row: Mapping[str, Any]) -> Drift:

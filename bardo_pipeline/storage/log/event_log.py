@@ -7,7 +7,7 @@ Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.errors import LeaseError, StoreError
+from bardo_pipeline.errors import LeaseError, RecordError, StoreError
 from bardo_pipeline.events.custody.authority import (
+    INDEPENDENT,
     OWNER_KINDS,
     Door,
     Proof,
@@ -64,13 +65,14 @@ from bardo_pipeline.storage.log.protocol import (
 )
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, golem_column
 from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
+from bardo_pipeline.storage.log.waiting_writes import Write, waiting_writes
 
 _LOCK = "log"
 _KEY_KINDS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _LEARNED_KINDS = (*_KEY_KINDS.to_pylist(), *OWNER_KINDS, "GapAccepted", "DeathDeclared")
 """Kinds of life events whose payloads the log keeps in memory."""
 
-_FREQUENT_KINDS = pa.array(FREQUENT)
+_FREQUENT_KINDS, _USUAL_KINDS = pa.array(FREQUENT), ATTRIBUTE_OF.keys() - set(FREQUENT)
 TEXT_COLUMNS = ["event_id", "golem_id", "observed_at", "text_stored"]
 """Columns of LIFE_SCHEMA that a text fills."""
 
@@ -98,12 +100,12 @@ class EventLog:
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
             self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
             self._vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
-        self._event_ids: set[str] = set()
         self._kinds: set[str] = set()
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
         heads, self._cycles_seen = load_heads(self._index, home.cycles)
         self._known = Known(heads)
+        self._waiting_writes = waiting_writes(home.life, self._life.table_id, durable=durable)
 
     def _table(self, path: Path, schema: pa.Schema, stats_columns: list[str]) -> AppendOnlyTable:
         return AppendOnlyTable(
@@ -386,7 +388,9 @@ class EventLog:
         door: Door = "home",
         proofs: Mapping[str, Proof] | None = None,
     ) -> int:
-        """Append the events with new ids; return their number.
+        """Append the events with new ids; return their number when they are durable.
+
+        Events of INDEPENDENT that threads of this process record at the same time are committed together.
 
         Parameters
         ----------
@@ -405,40 +409,83 @@ class EventLog:
         """
         utc(recorded_at, "recorded_at")
         check_events(events)
-        by_id = {event.event_id: event for event in events}
+        write = Write(events, recorded_at, leased_golems, door, proofs or {})
+        alone = any(event.kind not in INDEPENDENT for event in events)
+        return self._waiting_writes.commit(write, self._commit_writes, alone=alone)
+
+    def _commit_writes(self, writes: Sequence[Write]) -> None:
+        """Commit the new events of these writes together; set the error of each write that is refused."""
         with self._writing():
-            fresh = [event for event_id, event in by_id.items() if event_id not in self._event_ids]
-            fresh = self._known.drop_repeated_deaths(fresh)
-            if not fresh:
-                return 0
-            if door != "home":
-                check_clock(fresh, recorded_at, self._clock_ahead)
-            owners, ring = self._known.owners, self._known.ring
-            check_authority(
-                fresh, door=door, proofs=proofs or {}, owners=owners, ring=ring,
-                has_records=lambda golem_id: self._known.tip(golem_id).number > 0,
-            )  # fmt: skip
-            deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - leased_golems
-            for golem_id, why in leased(self._home, deciding).items():
-                raise LeaseError(f"golem {golem_id} {why}")
-            self._known.check(fresh)
-            table = to_table(fresh, LIFE_SCHEMA)
+            self._refresh_ids()
+            taken: set[str] = set()
+            for write in writes:
+                try:
+                    write.fresh = self._fresh(write, taken)
+                    taken.update(event.event_id for event in write.fresh)
+                except Exception as error:
+                    write.error = error
+            self._append_life([write for write in writes if write.fresh])
+
+    def _fresh(self, write: Write, taken: Collection[str]) -> list[LifeEvent]:
+        """Return the events of a write that are neither in the log nor taken. Raises the error of one that it refuses.
+
+        The check of an event of INDEPENDENT does not depend on other events of the same commit.
+        """
+        by_id = {event.event_id: event for event in write.events if event.event_id not in taken}
+        fresh = [event for event_id, event in by_id.items() if event_id not in self._waiting_writes.event_ids]
+        fresh = self._known.drop_repeated_deaths(fresh)
+        if not fresh:
+            return []
+        if write.door != "home":
+            check_clock(fresh, write.recorded_at, self._clock_ahead)
+        owners, ring = self._known.owners, self._known.ring
+        check_authority(
+            fresh, door=write.door, proofs=write.proofs, owners=owners, ring=ring,
+            has_records=lambda golem_id: self._known.tip(golem_id).number > 0,
+        )  # fmt: skip
+        deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - write.leased_golems
+        for golem_id, why in leased(self._home, deciding).items():
+            raise LeaseError(f"golem {golem_id} {why}")
+        self._known.check(fresh)
+        return fresh
+
+    def _append_life(self, writes: Sequence[Write]) -> None:
+        """Commit the fresh events of these writes. Events that break a rule of their model fail their own write."""
+        fresh = [event for write in writes for event in write.fresh]
+        if not fresh:
+            return
+        table = to_table(fresh, LIFE_SCHEMA)
+        try:
             check_table(table, LifeEvent, LIFE_SCHEMA)
-            moments = pa.repeat(pa.scalar(recorded_at, MOMENT), len(fresh))
-            version = self._life.append(
-                table.append_column(LIFE_LOG_SCHEMA.field("recorded_at"), moments), transactions={}
-            )
-            self._learn_life(table)
-            self._known.owners.learn(table)
-            self._known.learn_keys(fresh)
-            if version == self._life_seen + 1:
-                self._life_seen = version
-            return len(fresh)
+        except RecordError:
+            if len(writes) == 1:
+                raise
+            for write in writes:
+                try:
+                    self._append_life([write])
+                except RecordError as error:
+                    write.error = error
+            return
+        moments = [write.recorded_at for write in writes for _ in write.fresh]
+        version = self._life.append(
+            table.append_column(LIFE_LOG_SCHEMA.field("recorded_at"), pa.array(moments, MOMENT)), transactions={}
+        )
+        assert version is not None, "a commit without transactions is never repeated"
+        self._waiting_writes.event_ids.update(event.event_id for event in fresh)
+        if version == self._waiting_writes.ids_seen + 1:
+            self._waiting_writes.ids_seen = version
+        self._learn_life(table)
+        self._known.owners.learn(table)
+        self._known.learn_keys(fresh)
+        if version == self._life_seen + 1:
+            self._life_seen = version
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Read life events of one kind, or of all kinds except those that runtimes record often (FREQUENT)."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
+        if kind not in FREQUENT:
+            files = [file for file in files if not _is_frequent(file)]
         if kind is not None:
             return self._life_of(files, [kind], ds.field("kind") == kind)
         while True:
@@ -452,10 +499,12 @@ class EventLog:
 
     def _life_of(self, files: Sequence[DataFile], kinds: Iterable[str], only: ds.Expression | None) -> pa.Table:
         """Read life events; payloads of other kinds than these are not read, and null."""
+        if not files:
+            return LIFE_LOG_SCHEMA.empty_table()
         return _with_every_payload(self._life.load(files, _columns_of(kinds), only))
 
-    def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
-        """Return the version of the life events, and the texts of runtimes (TEXT_COLUMNS) in any order.
+    def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
+        """Return the version of the life events, and the texts of runtimes (columns of TEXT_COLUMNS) in any order.
 
         Parameters
         ----------
@@ -463,7 +512,7 @@ class EventLog:
         """
         with self._mutex:
             version, files = self._life.tail(since_version)
-        return version, self._life.load(files, TEXT_COLUMNS, ds.field("kind") == TEXTS)
+        return version, self._life.load(files, columns, ds.field("kind") == TEXTS)
 
     @property
     def life_version(self) -> int:
@@ -476,7 +525,6 @@ class EventLog:
         return timedelta(seconds=self._policy.writer.clock_ahead_seconds_max)
 
     def _learn_life(self, events: pa.Table) -> None:
-        self._event_ids.update(events.column("event_id").to_pylist())
         self._kinds.update(events.column("kind").unique().to_pylist())
         self._known.learn_life(events)
 
@@ -487,14 +535,18 @@ class EventLog:
         check_vectors(vectors)
         with self._writing():
             version, files = self._vectors.tail(self._vectors_seen)
-            self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
+            if files:
+                self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
             self._vectors_seen = version
             fresh: dict[tuple[str, str], int] = {}
             for row, key in enumerate(_vector_keys(vectors)):
                 if key not in self._vector_keys:
                     fresh.setdefault(key, row)
             if fresh:
-                self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+                committed = self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+                self._vector_keys.update(fresh)
+                if committed == self._vectors_seen + 1:
+                    self._vectors_seen = committed
             return len(fresh)
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
@@ -527,10 +579,17 @@ class EventLog:
             self._refresh()
             yield
 
+    def _refresh_ids(self) -> None:
+        """Read the ids of the life events that other processes committed."""
+        known, (version, files) = self._waiting_writes, self._life.tail(self._waiting_writes.ids_seen)
+        if files:
+            known.event_ids.update(self._life.load(files, ["event_id"])["event_id"].to_pylist())
+        known.ids_seen = version
+
     def _refresh(self) -> None:
         """Update the state from all commits since the last refresh, of any process."""
         version, files = self._life.tail(self._life_seen)
-        if files:
+        if files := [file for file in files if not _is_frequent(file)]:
             events = self._life.load(files, _columns_of(_LEARNED_KINDS))
             self._learn_life(events)
             keys = events.filter(pc.is_in(events.column("kind"), value_set=_KEY_KINDS))
@@ -555,6 +614,14 @@ class EventLog:
     def __exit__(self, *exc: object) -> None:
         """Close the log."""
         self.close()
+
+
+def _is_frequent(file: DataFile) -> bool:
+    """Whether a file has events of FREQUENT kinds only, as far as its statistics say."""
+    if "kind" not in file.bounds:
+        return False
+    least, most = file.bounds["kind"]
+    return least is not None and not any(least <= kind <= most for kind in _USUAL_KINDS)
 
 
 def _columns_of(kinds: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.event_log import TEXT_COLUMNS, EventLog
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange
 
 
@@ -128,9 +128,9 @@ class LogOfOwner(EventLog):
         golem_ids = pa.array(sorted(seen.golems), pa.string())
         return visible_events(super().life(kind, since_version), self.owner, golem_ids)
 
-    def texts(self, since_version: int | None = None) -> tuple[int, pa.Table]:
-        """Return the version of the life events, and the texts of the owner's golems."""
-        version, rows = super().texts(since_version)
+    def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
+        """Return the version of the life events, and the texts of the owner's golems. columns: with golem_id."""
+        version, rows = super().texts(since_version, columns)
         return version, rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
 
     def heads(self) -> pa.Table:

@@ -139,5 +139,5 @@ def check_vectors(vectors: pa.Table) -> None:
 
 def identities_in(vectors: pa.Table) -> Iterator[tuple[str, EmbedderIdentity]]:
     """Yield each pair of key and embedder identity in the vectors (IDENTITY_COLUMNS)."""
-    pairs = vectors.select(IDENTITY_COLUMNS).group_by(IDENTITY_COLUMNS).aggregate([])
+    pairs = vectors.select(IDENTITY_COLUMNS).group_by(IDENTITY_COLUMNS, use_threads=False).aggregate([])
     return ((row.pop("embedder"), EmbedderIdentity(**row)) for row in pairs.to_pylist())

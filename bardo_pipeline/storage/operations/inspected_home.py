@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 from bardo_pipeline.storage.home import MANIFEST, Home, all_below, children
-from bardo_pipeline.storage.operations.backup import object_path, read_manifest
 
 _OWN = ("locks", "leases", "journal", "index", "log", "derivations")
 """Folders of the temporary home itself: their files are links, so that locks, caches and drafts do not reach the real
@@ -42,6 +41,8 @@ def inspected_home(root: Path) -> Path:
 
 
 def _home_of_backup(folder: Path) -> Path:
+    from bardo_pipeline.storage.operations.backup import object_path, read_manifest  # with all of verification
+
     draft = _temporary()
     for file in read_manifest(folder).files:
         path = draft / file.path

@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.checksum_manifest import Sums
-from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
+from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below, tier_of
 from bardo_pipeline.storage.delta.durable_commits import (
     StoredFile,
     newest_checkpoint,
@@ -91,6 +91,36 @@ def maintain(
     return run.report
 
 
+def merge_life_files(home: Home, policy: Policy, *, now: datetime) -> int:
+    """Merge the appended files of life events if they are more than `care.life_files_max`; return their number, else 0.
+
+    Each process that opens a home opens all these files. The merged ones remain until `maintain` deletes them.
+    """
+    table, limit = _life_table(home, policy), policy.care.life_files_max
+    if len(_appended(table)) <= limit:
+        return 0
+    with home.lock("maintenance"):
+        compaction = Compaction(table, _LIFE_LAYOUT, lambda: home.lock("log"), policy.care, now)
+        merged = 0
+        while len(_appended(table)) > limit and (due := compaction.due()) is not None:
+            files, _ = due
+            compaction.rewrite(files)
+            merged += len(files)
+    return merged
+
+
+_LIFE_LAYOUT = Layout(("golem_id", "observed_at", "event_id"))
+
+
+def _life_table(home: Home, policy: Policy) -> AppendOnlyTable:
+    sums = Sums(home, home.life)
+    return AppendOnlyTable(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], policy=policy, sums=sums)
+
+
+def _appended(table: AppendOnlyTable) -> list[StoredFile]:
+    return [file for file in table.stored() if tier_of(file.path) == "fresh"]
+
+
 @dataclass(frozen=True)
 class _Run:
     """One run of maintenance."""
@@ -112,7 +142,7 @@ class _Run:
         items, rulings = home.quarantine / "items", home.quarantine / "rulings"
         for path, schema, stats, layout, lock in (
             (home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], clustered, "log"),
-            (home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], Layout(("golem_id", "observed_at", "event_id")), "log"),
+            (home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], _LIFE_LAYOUT, "log"),
             (home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], Layout(("embedder", "text_hash")), "log"),
             (home.embedding, EMBEDDING_SCHEMA, ["embedder"], Layout(("number",)), "log"),
             (items, ITEMS_SCHEMA, ["taken_at"], Layout(("taken_at", "item_id")), "quarantine"),
@@ -129,6 +159,8 @@ class _Run:
         for name, spec in TABLES.items():
             if spec.grows and (folder / name / "_delta_log").exists():
                 table, lock = projections.growing(name).table, f"derive-{folder.name}"
+                if table.columns.is_earlier:
+                    continue  # this version writes other columns, and nothing is appended to it
                 self._maintain_table(table, Layout(spec.key), lock, self.policy.care.projection_commits_kept, None)
 
     def _maintain_table(

@@ -39,7 +39,7 @@ class GrowingTable:
     def __init__(self, name: str, path: Path, spec: TableSpec, policy: Policy) -> None:
         self.name, self.spec = name, spec
         physical = pa.schema([*spec.schema, *HIDDEN])
-        self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy)
+        self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy, earlier=spec.earlier)
         self._retracted, self._retracted_version = _joined_key(physical.empty_table(), spec.key), -1
         self._newest: dict[tuple[str, ...], tuple[int, int, pa.Table]] = {}
         self._check_row_count()
@@ -150,6 +150,13 @@ class GrowingTable:
         is_retracted = pc.is_in(_joined_key(rows, self.spec.key), value_set=self._retracted_keys())
         return rows.filter(pc.invert(is_retracted)).select(wanted + (HIDDEN.names if hidden else []))
 
+    def read_as_written(self) -> pa.Table:
+        """Read all valid rows in the columns in which they were written, which the digest counts."""
+        written = self.table.columns
+        return GrowingTable.read(
+            self, [n for n in written.names if n not in HIDDEN.names] if written.is_earlier else None
+        )
+
     def newest(self, by: str, columns: Sequence[str]) -> pa.Table:
         """Return golem_id and these columns of each golem's valid row with the largest value in column `by`.
 
@@ -241,6 +248,10 @@ class Projections:
     def read(self, name: str) -> pa.Table:
         """Read all rows of a projection, sorted by its key."""
         return self._table(name).read().sort_by([(k, "ascending") for k in TABLES[name].key])
+
+    def recounted(self, name: str) -> Digest:
+        """Read all rows of a projection and return their digest."""
+        return Digest.of(self._table(name).read_as_written())
 
     def digest(self, name: str) -> Digest:
         """Return the digest of a projection."""

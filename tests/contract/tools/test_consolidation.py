@@ -1,0 +1,127 @@
+"""Consolidation of episodes into insights, decay, and staged changes of strategies, on a real home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.homes.tool_homes import ToolHome, tool_home
+
+SLIPPED = (
+    "The swap slipped because the pool was thin: split large swaps.",
+    "Slippage was high since the pool had little depth: split the swap.",
+    "The pool was thin and the swap slipped: use smaller swaps.",
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> ToolHome:
+    """A home with two owners' golems."""
+    return tool_home(tmp_path / "home")
+
+
+def store(home: ToolHome, texts: tuple[str, ...], profit: float, **changed: Any) -> list[str]:
+    """Store episodes of swaps on base, an hour apart."""
+    ids = []
+    for text in texts:
+        arguments = {
+            "tool": "uniswap_execute_swap",
+            "chain": "base",
+            "outcome": {"pnl_usd": profit},
+            "reflection": text,
+        }
+        ids.append(home.call("memory_store_episode", **arguments | changed).episode_id)
+        home.wait(hours=1)
+    return ids
+
+
+def test_a_cluster_of_episodes_becomes_an_insight_once(home: ToolHome) -> None:
+    ids = store(home, SLIPPED, -3.0)
+    store(home, ("Gas rose.", "Gas fell."), 1.0, tool="gas_watch")
+    dry = home.call("memory_consolidate", dry_run=True)
+    assert (dry.insights_created, dry.counts.after) == (1, 0)
+    assert "InsightManaged" not in home.kinds()
+    done = home.call("memory_consolidate")
+    assert (done.episodes_processed, done.clusters_found, done.insights_created) == (5, 1, 1)
+    assert (done.counts.before, done.counts.after) == (0, 1)
+    assert done.insights == dry.insights
+    (insight,) = home.call("memory_get_insights").insights
+    assert insight.content.startswith("uniswap_execute_swap on base harms: 0 of 3 runs gained, mean result -3.")
+    assert any(text in insight.content for text in SLIPPED)
+    assert (insight.category, insight.confidence, insight.source) == ("slippage", 0.6, "consolidation")
+    assert sorted(home.context.log.life("EpisodesConsolidated")["consolidated"][0].as_py()["episode_ids"]) == sorted(
+        ids
+    )
+    again = home.call("memory_consolidate")
+    assert (again.episodes_processed, again.clusters_found, again.counts.after) == (2, 0, 1)
+    found = home.call("memory_search", query="why do swaps on thin pools harm?", store="insights").results
+    assert [hit.id for hit in found] == [insight.id]
+
+
+@pytest.mark.full
+def test_a_later_cluster_confirms_or_contradicts_the_insight(home: ToolHome) -> None:
+    store(home, SLIPPED, -3.0)
+    home.call("memory_consolidate")
+    store(home, SLIPPED, -1.0)
+    assert home.call("memory_consolidate").insights_reinforced == 1
+    (insight,) = home.call("memory_get_insights").insights
+    assert insight.confidence == pytest.approx(0.7)
+    store(home, ("Splitting the swap paid.", "Small swaps paid.", "The split swap did not slip."), 2.0)
+    done = home.call("memory_consolidate")
+    assert [said.operation for said in done.insights] == ["DOWNVOTE", "ADD"]
+    confidence = {i.content.split(":")[0]: i.confidence for i in home.call("memory_get_insights").insights}
+    assert confidence == pytest.approx(
+        {"uniswap_execute_swap on base harms": 0.55, "uniswap_execute_swap on base pays": 0.6}
+    )
+
+
+@pytest.mark.full
+def test_tagged_episodes_are_read_first_and_the_limit_holds(home: ToolHome) -> None:
+    store(home, SLIPPED, -3.0)
+    tagged = store(home, SLIPPED, 4.0, tool="rebalance", dream_tag="review")
+    done = home.call("memory_consolidate", max_episodes=3)
+    assert (done.episodes_processed, done.clusters_found) == (3, 1)
+    (row,) = home.context.log.life("EpisodesConsolidated")["consolidated"].to_pylist()
+    assert sorted(row["episode_ids"]) == sorted(tagged)
+
+
+@pytest.mark.full
+def test_the_decay_pass_names_each_decayed_episode_once_and_search_leaves_it_out(home: ToolHome) -> None:
+    routine = store(home, ("An ordinary swap of the morning.",), 1.0)
+    store(home, ("A notable swap of the evening.",), 1.0, importance="notable")
+    home.wait(days=22)
+    assert home.call("memory_consolidate").episodes_decayed == 0  # age counts to the golem's newest text
+    store(home, ("A swap three weeks later.",), 1.0)
+    assert home.call("memory_consolidate", run_decay=False).episodes_decayed == 0
+    query = {"query": "an ordinary swap of the morning"}
+    assert routine[0] in {hit.id for hit in home.call("memory_search", **query).results}
+    assert home.call("memory_consolidate").episodes_decayed == 1
+    assert home.call("memory_consolidate").episodes_decayed == 0
+    assert routine[0] not in {hit.id for hit in home.call("memory_search", **query).results}
+
+
+@pytest.mark.row("MEM-24")
+@pytest.mark.full
+def test_failures_stage_changes_that_no_strategy_takes_over_by_itself(home: ToolHome) -> None:
+    stored = {"parameters": {"width": 0.01}, "description": "", "chains": [], "token_pairs": []}
+    home.call("memory_store_strategy", strategy_name="narrow", **stored)
+    for number in range(8):
+        home.call(
+            "memory_record_execution", execution_id=f"e-{number}", strategy_name="narrow", action_type="SWAP",
+            portfolio_snapshot={}, market_conditions={"regime": "volatile" if number < 5 else "range_bound"},
+            decision_params={"width": 0.01}, predicted_outcome={"expected_pnl_usd": 1},
+        )  # fmt: skip
+        home.call("memory_record_outcome", execution_id=f"e-{number}", realized_pnl=-2.0 if number < 5 else 1.0,
+                  gas_used_usd=0)  # fmt: skip
+    assert home.call("memory_consolidate").adjustments_staged == 1
+    assert home.call("memory_consolidate").adjustments_staged == 0
+    (strategy,) = home.call("memory_retrieve_strategies").strategies
+    assert (strategy.version, strategy.parameters) == (1, {"width": 0.01})
+    (staged,) = strategy.staged_adjustments
+    assert (staged.features["regime"], staged.failure_count) == ("volatile", 5)
+    assert "while the regime is volatile" in staged.suggested_adjustments[0]
+    home.call("memory_store_strategy", strategy_name="narrow", **stored | {"parameters": {"width": 0.05}})
+    (strategy,) = home.call("memory_retrieve_strategies").strategies
+    assert (strategy.version, strategy.staged_adjustments) == (2, ())

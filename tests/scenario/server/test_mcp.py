@@ -1,0 +1,188 @@
+"""The memory tools over the Model Context Protocol, driven by the protocol's own client over both transports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.tools.catalogue import TOOLS
+from tests.conftest import copy_home
+from tests.support.homes.served_homes import served
+from tests.support.homes.two_owners import CORAL, PEARL, belongings
+
+STRATEGY = {
+    "strategy_name": "wide range",
+    "description": "stay wide",
+    "parameters": {"width": 3},
+    "chains": ["ethereum"],
+    "token_pairs": ["WETH/USDC"],
+}
+
+Use = Callable[[Client], Awaitable[Any]]
+
+
+async def use_over_http(url: str, token: str, use: Use, **headers: str) -> Any:
+    sent = {"authorization": f"Bearer {token}", **headers}
+    async with (
+        httpx2.AsyncClient(headers=sent, trust_env=False, timeout=60) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        return await use(client)
+
+
+async def use_over_stdio(home: Path, golem: str, use: Use) -> Any:
+    environment = {**os.environ, "BARDO_MEMORY_ENABLED": "true", "BARDO_OWNER": CORAL}
+    command = ["-m", "bardo_pipeline.cli.app", "serve", "--mcp-stdio", "--golem", golem, "--home", str(home)]
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment)
+    async with Client(stdio_client(server)) as client:
+        return await use(client)
+
+
+async def store_and_read(client: Client) -> dict[str, Any]:
+    """List the tools, store a strategy, read it back, and call a tool with a wrong argument."""
+    listed = (await client.list_tools()).tools
+    assert [tool.name for tool in listed] == list(TOOLS)
+    for tool in listed:
+        assert "Guidance by phase" in (tool.description or "")
+        assert all("description" in field or "$ref" in field for field in tool.input_schema["properties"].values())
+    stored = await client.call_tool("memory_store_strategy", STRATEGY)
+    assert not stored.is_error, stored
+    assert stored.structured_content["counts"]["after"] == stored.structured_content["counts"]["before"] + 1
+    found = await client.call_tool("memory_retrieve_strategies", {"strategy_name": "wide"})
+    wrong = await client.call_tool("memory_store_strategy", {**STRATEGY, "colour": "red"})
+    assert wrong.is_error
+    assert wrong.structured_content["error"] == "ToolError"
+    number = await client.call_tool("memory_store_strategy", {**STRATEGY, "golem_id": 7})
+    assert number.is_error
+    assert "golem_id is no text" in number.structured_content["message"]
+    unknown = await client.call_tool("memory_forget_everything", {})
+    assert unknown.is_error
+    assert found.structured_content["freshness"].keys() >= {"as_of", "cycle", "log_version", "lag_ticks"}
+    return found.structured_content
+
+
+@pytest.mark.row("MEM-21", "X-13")
+def test_tools_over_streamable_http_write_for_the_owner_of_the_token(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+    with served(home, CORAL, PEARL) as server:
+        found = asyncio.run(use_over_http(server.url, server.tokens[CORAL], store_and_read, **{"bardo-golem": heir}))
+
+        async def store_as_foreigner(client: Client) -> Any:
+            return await client.call_tool("memory_store_strategy", {**STRATEGY, "golem_id": heir})
+
+        refused = asyncio.run(use_over_http(server.url, server.tokens[PEARL], store_as_foreigner))
+        assert refused.is_error
+        assert refused.structured_content["error"] == "UnknownGolemError"
+        closed = httpx2.post(f"{server.url}/mcp", headers={"authorization": "Bearer bardo_wrong"}, json={})
+        assert closed.status_code == 401
+    assert found["strategies"][0]["parameters"] == {"width": 3}
+    stores = DerivationContext.open(home)
+    assert stores.life("StrategyStored")["golem_id"].to_pylist() == [heir]
+    stores.log.close()
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_tools_over_stdio_write_for_the_named_golem(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+    found = asyncio.run(use_over_stdio(home, heir, store_and_read))
+    assert found["strategies"][0]["version"] == 1
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-21")
+def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+
+    async def listed_and_called(client: Client) -> tuple[list[Any], Any]:
+        tools = (await client.list_tools()).tools
+        return tools, await client.call_tool("memory_store_strategy", STRATEGY)
+
+    with served(home, CORAL, memory=False) as server:
+        use = use_over_http(server.url, server.tokens[CORAL], listed_and_called, **{"bardo-golem": heir})
+        tools, called = asyncio.run(use)
+    assert tools == []
+    assert called.is_error
+    assert called.structured_content["error"] == "MemoryGateError"
+
+
+MODULES = Path(os.environ.get("BARDO_NODE_MODULES", "node_modules")).absolute()
+"""Folder in which `npm install --ignore-scripts @modelcontextprotocol/sdk` has put the protocol's TypeScript client."""
+
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None or not (MODULES / "@modelcontextprotocol" / "sdk").exists(),
+    reason="BARDO_NODE_MODULES names no folder with @modelcontextprotocol/sdk, or there is no node",
+)
+
+_STDIO = """
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+const [command, ...args] = JSON.parse(process.env.SERVER);
+const client = new Client({ name: "test", version: "1" });
+await client.connect(new StdioClientTransport({ command, args, env: process.env }));
+const { tools } = await client.listTools();
+const stored = await client.callTool({ name: "memory_store_strategy", arguments: JSON.parse(process.env.STRATEGY) });
+console.log(JSON.stringify([tools.map((tool) => tool.name), stored.structuredContent.version]));
+await client.close();
+"""
+
+
+def run_node(program: str, folder: Path, **environment: str) -> str:
+    """Run a program that may import the TypeScript client, and return its output."""
+    (folder / "agent.mjs").write_text(program)
+    (folder / "node_modules").symlink_to(MODULES)
+    done = subprocess.run(
+        ["node", "agent.mjs"],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_node
+@pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_the_typescript_program_of_the_guide_stores_and_finds_a_text(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "server.md").read_text()
+    (program,) = re.findall(r"```typescript\n(.*?)```", page, re.DOTALL)
+    with served(home, CORAL) as server:
+        heir, token = belongings(home, CORAL).heir, server.tokens[CORAL]
+        program = program.replace("[0].content", '.map((hit) => hit.content).join("|")')
+        printed = run_node(program, tmp_path, BARDO_URL=server.url, BARDO_TOKEN=token, BARDO_GOLEM=heir)
+    assert printed.startswith(f"{len(TOOLS)} ")
+    assert "Swaps after 22:00 UTC cost half the gas." in printed
+
+
+@needs_node
+@pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_a_typescript_client_drives_the_tools_over_stdio(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    command = [sys.executable, "-m", "bardo_pipeline.cli.entry", "serve", "--mcp-stdio", "--home", str(home)]
+    command += ["--owner", CORAL, "--golem", belongings(home, CORAL).heir]
+    given = {"SERVER": json.dumps(command), "STRATEGY": json.dumps(STRATEGY), "BARDO_MEMORY_ENABLED": "true"}
+    assert json.loads(run_node(_STDIO, tmp_path, **given)) == [list(TOOLS), 1]

@@ -1,0 +1,378 @@
+"""The server of a home over real sockets: answers equal those of commands, owners are apart, records are durable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.cli.entry import answered
+from bardo_pipeline.client import AsyncClient, Client, running_server
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.errors import NoServerError, ServerError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.event_log import EventLog
+from tests.conftest import NOW, copy_home
+from tests.support.homes.served_homes import Served, served
+from tests.support.homes.two_owners import CORAL, PEARL, Belongings, belongings
+from tests.support.processes.bardo_command import bardo
+from tests.support.records.handmade_births import birth_of
+from tests.support.records.log_queries import GOLEM
+from tests.support.records.writer_records import line
+
+QUESTION = "what does gas usually cost?"
+
+
+@pytest.fixture(scope="module")
+def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_home(two_owners_home, tmp_path_factory.mktemp("server") / "home")
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[Served]:
+    with served(home, CORAL, PEARL) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def coral(home: Path) -> Belongings:
+    return belongings(home, CORAL)
+
+
+@pytest.fixture(scope="module")
+def pearl(home: Path) -> Belongings:
+    return belongings(home, PEARL)
+
+
+def get(server: Served, path: str, owner: str | None = CORAL, **parameters: Any) -> httpx.Response:
+    url = httpx.URL(f"{server.url}{path}").copy_merge_params(parameters)
+    return httpx.get(url, headers=server.headers(owner), trust_env=False, timeout=60)
+
+
+@pytest.mark.row("MEM-9", "X-13")
+def test_an_ask_over_http_equals_the_command_and_states_how_fresh_it_is(
+    server: Served, home: Path, coral: Belongings
+) -> None:
+    over_http = get(server, "/v1/ask", golem=coral.heir, question=QUESTION).json()
+    fresh, warning = over_http.pop("freshness"), over_http.pop("warning")
+    from_command = json.loads(bardo("ask", coral.heir, QUESTION, "--json", home=home))
+    assert over_http["hits"]
+    assert {**over_http, "hits": len(over_http["hits"])} == {**from_command, "hits": len(from_command["hits"])}
+    assert over_http["hits"] == from_command["hits"]
+    assert warning is None
+    as_of = from_command["as_of"]
+    assert (fresh["as_of"], fresh["cycle"], fresh["tick"]) == (as_of["at"], as_of["cycle"], as_of["tick"])
+    assert fresh["log_version"] == as_of["log_version"]
+    assert fresh["lag_ticks"] == as_of["head_tick"] - as_of["tick"]
+
+
+@pytest.mark.row("MEM-10")
+def test_a_search_over_http_equals_the_command(server: Served, home: Path, coral: Belongings) -> None:
+    over_http = get(server, "/v1/search", words="gas").json()
+    assert over_http["hits"] == json.loads(bardo("search", "gas", "--owner", CORAL, "--json", home=home))
+    assert over_http["hits"]
+
+
+@pytest.mark.row("X-12")
+def test_a_token_opens_the_golems_of_its_owner_only(server: Served, coral: Belongings, pearl: Belongings) -> None:
+    assert_shown(server, coral, pearl, "/v1/golems", "/v1/golems/GOLEM")
+    assert_unborn(server, pearl, "/v1/golems/GOLEM", "/v1/golems/GOLEM/entries", "/v1/ask?golem=GOLEM&question=gas")
+    assert {golem["owner_id"] for golem in get(server, "/v1/golems", None).json()["golems"]} == {CORAL, PEARL}
+    assert get(server, f"/v1/golems?owner={PEARL}", CORAL).status_code == 403
+    assert {golem["owner_id"] for golem in get(server, f"/v1/golems?owner={PEARL}", None).json()["golems"]} == {PEARL}
+
+
+@pytest.mark.full
+@pytest.mark.row("X-12")
+def test_no_route_shows_golems_of_another_owner(server: Served, coral: Belongings, pearl: Belongings) -> None:
+    below = ("entries", "records", "warnings?action=swap")
+    paths = ("/v1/status", "/v1/search?words=gas", "/metrics", "/", *(f"/v1/golems/GOLEM/{part}" for part in below))
+    assert_shown(server, coral, pearl, *paths)
+    assert_unborn(server, pearl, "/v1/golems/GOLEM/records", "/v1/golems/GOLEM/warnings?action=swap",
+                  "/v1/search?words=gas&golem=GOLEM")  # fmt: skip
+
+
+def assert_shown(server: Served, own: Belongings, other: Belongings, *paths: str) -> None:
+    """Check that an owner's token opens these paths for its golem, and that no answer names the other owner's."""
+    for path in paths:
+        answer = get(server, path.replace("GOLEM", own.golem), own.owner)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+        assert other.traces(answer.text) == [], f"{path} shows golems of another owner"
+
+
+def assert_unborn(server: Served, other: Belongings, *paths: str) -> None:
+    """Check that golems of another owner look as if they were never born."""
+    for path in paths:
+        refused = get(server, path.replace("GOLEM", other.golem))
+        assert refused.status_code == 404, f"{path}: {refused.text}"
+        assert refused.json()["error"] == "UnknownGolemError"
+
+
+@pytest.mark.row("X-12")
+def test_the_home_stores_hashes_of_tokens_in_files_of_their_user(server: Served, home: Path) -> None:
+    for path in (home / "keys" / "tokens.json", home / "server.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    stored = (home / "keys" / "tokens.json").read_text()
+    assert all(token not in stored for token in server.tokens.values())
+    token = bardo("keys", "token", CORAL, home=home).splitlines()[0]
+    golems = f"{server.url}/v1/golems"
+    assert httpx.get(golems, headers={"authorization": f"Bearer {token}"}, trust_env=False).status_code == 200
+    listed = json.loads(bardo("keys", "tokens", "--format", "json", home=home))
+    newest = listed[-1]["token"]
+    bardo("keys", "revoke-token", newest, home=home)
+    refused = httpx.get(golems, headers={"authorization": f"Bearer {token}"}, trust_env=False)
+    assert (refused.status_code, refused.json()["error"]) == (401, "TokenError")
+
+
+@pytest.mark.row("X-13")
+def test_tables_arrive_as_arrow_with_the_freshness_in_the_schema(server: Served, coral: Belongings) -> None:
+    headers = server.headers(CORAL) | {"accept": "application/vnd.apache.arrow.stream"}
+    path = f"{server.url}/v1/golems/{coral.golem}/records"
+    answer = httpx.get(path, params={"limit": 7}, headers=headers, trust_env=False)
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table["tick"].to_pylist() == list(range(1, 8))
+    fresh = orjson.loads(table.schema.metadata[b"freshness"])
+    assert fresh == get(server, f"/v1/golems/{coral.golem}/records", limit=1).json()["freshness"]
+
+
+@pytest.mark.row("EV-3", "P-4")
+def test_acknowledged_records_are_in_the_log_and_a_refused_batch_states_what_is_durable(
+    server: Served, home: Path
+) -> None:
+    with Client(server.url, server.tokens[CORAL], golem=GOLEM) as memory:
+        born = memory.birth(at="2020-01-01T00:00:00Z")
+        assert (born["owner_id"], born["is_new"]) == (CORAL, True)
+        assert not memory.birth(at="2020-01-01T00:00:00Z")["is_new"]
+        first = memory.record(*[line(tick) for tick in range(1, 41)])
+        assert [ack["tick"] for ack in first["acknowledged"]] == list(range(1, 41))
+        assert [ack["link"] for ack in first["acknowledged"]] == list(range(1, 41))
+        again = memory.record(line(40))["acknowledged"]
+        assert (again[0]["tick"], again[0]["repeated"]) == (40, True)
+        with pytest.raises(ServerError, match="different content") as fork:
+            memory.record(line(41), line(40, seed=1))
+        assert (fork.value.status, fork.value.error) == (409, "ForkError")
+        with pytest.raises(ServerError, match="record 2: ") as invalid:
+            memory.record(line(42), b'{"golem_id": "x"}')
+        assert invalid.value.status == 400
+        with Client(server.url, server.tokens[PEARL], golem=GOLEM) as other, pytest.raises(ServerError) as foreign:
+            other.record(line(42))
+        assert foreign.value.status == 404
+    bardo("drain", home=home)
+    with EventLog(Home.open(home)) as log:
+        ticks = log.read_cycles(["tick"], golems=[GOLEM])["tick"].to_pylist()
+    assert sorted(ticks) == list(range(1, 42)), "tick 41 was acknowledged before the refusal, tick 42 never"
+
+
+@pytest.mark.row("X-13")
+def test_a_golem_may_have_a_name_of_any_script_with_slashes(server: Served) -> None:
+    name = "góлем/1"
+    with Client(server.url, server.tokens[CORAL], golem=name) as memory:
+        assert memory.birth(at="2020-01-01T00:00:00Z")["golem_id"] == name
+        assert memory.warnings_for("swap")["golem_id"] == name
+        assert memory.remember("the pool was shallow")["counts"]["after"] == 1
+    paths = (f"/v1/golems/{quote(name, safe='')}", f"/v1/golems/{name}/entries")
+    assert [get(server, path).status_code for path in paths] == [200, 200]
+
+
+@pytest.mark.full
+@pytest.mark.row("EV-6", "X-13")
+def test_a_server_merges_small_files_of_life_events(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    names = [f"golem-{number:02}" for number in range(70)]
+    with EventLog(home, durable=False) as log:
+        for name in names:
+            log.record([birth_of(name)], NOW)
+        before = len(list(home.life.glob("*.parquet")))
+        assert before == 70
+        with served(home.root, merge_seconds=0.5) as server:
+            deadline = time.monotonic() + 60
+            while not list(home.life.glob("warm/*.parquet")):
+                assert time.monotonic() < deadline, "the server merged nothing"
+                time.sleep(0.1)
+            listed = get(server, "/v1/golems", None).json()["golems"]
+        assert [golem["golem_id"] for golem in listed] == names
+        log.record([birth_of("golem-70")], NOW)
+        assert log.life("GolemBorn").num_rows == 71
+
+
+@pytest.mark.row("MEM-21", "X-13")
+def test_a_tool_writes_through_the_client_and_the_event_is_in_the_log(
+    server: Served, home: Path, coral: Belongings
+) -> None:
+    strategy = {
+        "strategy_name": "wide range",
+        "description": "stay wide",
+        "parameters": {"width": 3},
+        "chains": ["ethereum"],
+        "token_pairs": ["WETH/USDC"],
+    }
+
+    async def stored_and_read() -> list[dict[str, Any]]:
+        async with AsyncClient(server.url, server.tokens[CORAL], golem=coral.heir) as memory:
+            stored = await memory.tool("memory_store_strategy", **strategy)
+            assert stored["counts"]["after"] == stored["counts"]["before"] + 1
+            assert stored["freshness"]["log_version"] > 0
+            found = await memory.tool("memory_retrieve_strategies", strategy_name="wide")
+            return found["strategies"]
+
+    (found,) = asyncio.run(stored_and_read())
+    assert found["parameters"] == {"width": 3}
+    stores = DerivationContext.open(home)
+    assert stores.life("StrategyStored")["golem_id"].to_pylist() == [coral.heir]
+    stores.log.close()
+    with Client(server.url, server.tokens[PEARL]) as other, pytest.raises(ServerError) as foreign:
+        other.tool("memory_store_strategy", golem=coral.heir, **strategy)
+    assert foreign.value.status == 404
+
+
+@pytest.mark.row("MEM-17", "MEM-18", "X-13")
+def test_an_agent_remembers_in_its_own_words_and_finds_them_at_once(server: Served, pearl: Belongings) -> None:
+    with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
+        words = "The night crew moved the anchor because the harbour was closing."
+        stored = memory.remember(words, tool="watch", outcome={"moved": True}, importance="critical")
+        assert stored["counts"]["after"] == stored["counts"]["before"] + 1
+        found = {
+            hit["id"]: hit["content"]
+            for hit in memory.search("why was the anchor moved?", store="episodes", tool="watch")["results"]
+        }
+        assert found[stored["episode_id"]] == words
+        assert memory.insights(limit=3)["freshness"]["log_version"] > 0
+        execution = {
+            "strategy_name": "berth",
+            "action_type": "moor",
+            "portfolio_snapshot": {},
+            "market_conditions": {"regime": "calm"},
+            "decision_params": {},
+            "predicted_outcome": {"expected_pnl_usd": 10},
+        }
+        assert memory.record_execution(execution_id="e-1", **execution)["predicted_pnl_usd"] == 10
+        outcome = memory.record_outcome(execution_id="e-1", realized_pnl=5.0, gas_used_usd=1.0)
+        assert outcome["reflection_requested"]
+    with Client(server.url, server.tokens[CORAL], golem=pearl.heir) as other, pytest.raises(ServerError) as foreign:
+        other.search("why was the anchor moved?")
+    assert foreign.value.status == 404
+
+
+@pytest.mark.row("X-13")
+def test_the_openapi_document_describes_every_route_and_tool(server: Served) -> None:
+    document = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()
+    tools = get(server, "/v1/tools").json()["tools"]
+    assert {f"/v1/tools/{tool['name']}" for tool in tools} <= document["paths"].keys()
+    text = json.dumps(document)
+    names = document["components"]["schemas"]
+    for reference in text.split('"$ref": "#/components/schemas/')[1:]:
+        assert reference.split('"')[0] in names
+    assert "#/$defs/" not in text
+    for path, methods in document["paths"].items():
+        for method in methods:
+            answer = httpx.request(method, f"{server.url}{path}", trust_env=False)
+            assert answer.status_code == 401, f"{method} {path} asks for no token"
+
+
+@pytest.mark.row("X-11")
+def test_metrics_are_the_figures_of_status(server: Served, home: Path) -> None:
+    text = get(server, "/metrics", None).text
+    figures = dict(row.rsplit(" ", 1) for row in text.splitlines() if not row.startswith("#"))
+    status = json.loads(bardo("status", "--format", "json", home=home))
+    for part, measure in (("golems", "born"), ("golems", "dead"), ("curation", "ticks"), ("spool", "files")):
+        assert float(figures[f"bardo_{part}_{measure}"]) == status["health"][part][measure]
+    assert float(figures["bardo_log_version"]) == status["log"]["version"]
+    assert any(name.startswith("bardo_requests_total{") for name in figures)
+
+
+@pytest.mark.row("X-11")
+def test_the_page_asks_for_a_token_and_loads_nothing(server: Served) -> None:
+    closed = httpx.get(f"{server.url}/", trust_env=False)
+    assert closed.status_code == 401
+    with httpx.Client(base_url=server.url, trust_env=False) as browser:
+        assert browser.post("/", data={"token": "wrong"}).status_code == 401
+        signed = browser.post("/", data={"token": server.tokens[CORAL]})
+        assert (signed.status_code, signed.headers["location"]) == (303, "/")
+        page = browser.get("/")
+        assert browser.get("/v1/golems").status_code == 401, "the cookie opens the page only"
+    assert page.status_code == 200
+    assert page.text.count("<svg") >= 3
+    for word in ("<script", "http://", "https://", "src=", "@import", "url("):
+        assert word not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.row("X-13")
+def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
+    server: Served, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BARDO_URL", "BARDO_TOKEN", "BARDO_GOLEM"):
+        monkeypatch.delenv(name, raising=False)
+    found = running_server(home)
+    assert found is not None
+    assert (found.url, found.pid) == (server.url, server.pid)
+    with Client(home=home, owner=PEARL) as memory:
+        assert {golem["owner_id"] for golem in memory.golems()["golems"]} == {PEARL}
+    stale = tmp_path / "home"
+    copy_home(home, stale)
+    assert (stale / "server.json").exists()
+    assert running_server(stale) is None, "a file that a killed server left is no server"
+    with pytest.raises(NoServerError, match="bardo serve"):
+        Client(home=stale)
+
+
+_LIGHT = """
+import sys
+sys.argv = ["bardo", *{words!r}]
+from bardo_pipeline.cli.entry import main
+main()
+heavy = sorted({{"pyarrow", "duckdb", "deltalake", "numpy", "dagster"}} & sys.modules.keys())
+assert not heavy, f"imported {{heavy}}"
+"""
+
+
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize("words", [["ask", "GOLEM", QUESTION], ["search", "gas", "--json", "--limit=3"]])
+def test_a_command_uses_the_running_server_and_prints_the_same(
+    server: Served, home: Path, coral: Belongings, words: list[str]
+) -> None:
+    words = [coral.heir if word == "GOLEM" else word for word in words]
+    environ = {**os.environ, "BARDO_HOME": str(home), "BARDO_OWNER": CORAL, "COLUMNS": "160"}
+    light = subprocess.run(
+        [sys.executable, "-c", _LIGHT.format(words=words)], env=environ, capture_output=True, text=True, timeout=120
+    )
+    assert light.returncode == 0, light.stderr
+    assert light.stdout == bardo(*words, "--owner", CORAL, home=home)
+
+
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize(
+    "words",
+    [["ask", "g-nobody", QUESTION], ["ask", "GOLEM"], ["ask", "GOLEM", QUESTION, "--embedder", "minilm"], ["status"],
+     ["ask", "GOLEM", QUESTION, "--at", "yesterday"], ["search", "gas", "--limit", "0"], ["ask", "--help"], []],
+)  # fmt: skip
+def test_what_the_server_cannot_answer_is_left_to_the_command(
+    server: Served, home: Path, coral: Belongings, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [coral.heir if word == "GOLEM" else word for word in words]
+    assert not answered(given, {"BARDO_HOME": str(home)})
+    assert not answered([coral.heir], {"BARDO_HOME": str(home.parent)})
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.row("X-13")
+def test_the_client_is_imported_without_stores_and_models() -> None:
+    code = "import sys, bardo_pipeline.client; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    heavy = {"pyarrow", "duckdb", "deltalake", "numpy", "pydantic", "dagster", "onnxruntime", "lancedb", "starlette"}
+    assert "bardo_pipeline.client.http_client" in done.stdout.split()
+    assert not heavy & set(done.stdout.split())

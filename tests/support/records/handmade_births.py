@@ -1,0 +1,31 @@
+"""Births without a run, for tests that need life events only."""
+
+from __future__ import annotations
+
+from bardo_pipeline.events.life.events import Born, LifeEvent, Traits, life_event
+from bardo_pipeline.policy import Policy
+from tests.conftest import NOW
+
+
+def birth_of(golem_id: str) -> LifeEvent:
+    """Return the birth of a golem of an owner."""
+    return life_event(
+        golem_id,
+        NOW,
+        Born(
+            owner_id="owner",
+            generation=0,
+            lineage_id=golem_id,
+            predecessor_id=None,
+            bundle_hash=None,
+            credits_micros=1,
+            reserve_micros=1,
+            capital_micros=1,
+            lifespan_ticks=9,
+            market="none",
+            market_hash="none",
+            policy_hash=Policy().hash,
+            derivation_id="none",
+            traits=Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95),
+        ),
+    )
