@@ -28,9 +28,9 @@ from bardo_pipeline.inheritance.choice_evidence import (
 from bardo_pipeline.inheritance.endowment_conditions import ATTENTION_ONLY, CLONES, ENTRIES_ONLY, HEIRS, endowment
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
-from tests.support.handmade_bundles import bundle_of
-from tests.support.handmade_grimoires import DIED, POLICY, entry, grimoire
-from tests.support.handmade_records import cycles_of, record, table
+from tests.support.knowledge.handmade_bundles import bundle_of
+from tests.support.knowledge.handmade_grimoires import DIED, POLICY, entry, grimoire
+from tests.support.records.handmade_records import cycles_of, record, table
 
 AT = datetime(2024, 3, 2, tzinfo=UTC)
 RESET = Policy().model_copy(update={"inheritance": Policy().inheritance.model_copy(update={"weismann": "reset"})})
