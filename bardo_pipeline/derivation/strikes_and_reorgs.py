@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -208,6 +208,10 @@ class _Loss(NamedTuple):
     tick: int
 
 
+LossT = TypeVar("LossT")
+"""Reason for a loss."""
+
+
 class Withdrawals(NamedTuple):
     """Events to record, and the pairs (event>heir>bundle) that are handled by them."""
 
@@ -262,14 +266,40 @@ def _losses(context: DerivationContext, root: Root, retractions: LeftOut, lost: 
     root : content of the bundle from that golem
     lost : entries withdrawn from that golem
     """
-    ids = root.entries["entry_id"].to_pylist()
-    excluded = root.made_without.entries(root.golem_id)
-    losses = {entry: lost[entry] for entry in ids if entry in lost and entry not in excluded}
+    losses, ids = inherited_losses(root, lost), _ids_by_structure(root)
     causes = [c for c in retractions.causes if c.golem_id == root.golem_id and c.tick_from]
     for structure, cause in _dependent_structures(context, root, causes).items():
-        for entry in root.entries.filter(pc.equal(root.entries["structure"], structure))["entry_id"].to_pylist():
+        for entry in ids.get(structure, ()):
             losses.setdefault(entry, _Loss(cause.event_id, cause.golem_id, cause.tick_from))
     return losses
+
+
+def inherited_losses(root: Root, lost: Mapping[str, LossT]) -> dict[str, LossT]:
+    """Return the ids of a bundle's entries and evidence that contain what its golem lost after packing, with reasons.
+
+    Evidence contains the sums that the golem had inherited, and so does a rule that was made from it.
+
+    Parameters
+    ----------
+    lost : id withdrawn from that golem -> reason
+    """
+    ids = _ids_by_structure(root)
+    fresh = lost.keys() - root.made_without.entries(root.golem_id)
+    losses = {entry: lost[entry] for entries in ids.values() for entry in entries if entry in fresh}
+    for evidence in root.evidence:
+        if evidence.received_as in fresh:
+            losses |= dict.fromkeys(ids[evidence.structure.key] - losses.keys(), lost[evidence.received_as])
+    return losses
+
+
+def _ids_by_structure(root: Root) -> dict[str, set[str]]:
+    """Return the ids of a bundle's entries and evidence by the key of their structure."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    for structure, entry in zip(*(root.entries[n].to_pylist() for n in ("structure", "entry_id")), strict=True):
+        ids[structure].add(entry)
+    for evidence in root.evidence:
+        ids[evidence.structure.key].add(evidence.entry_id)
+    return ids
 
 
 def _dependent_structures(context: DerivationContext, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:

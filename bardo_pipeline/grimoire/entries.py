@@ -166,5 +166,6 @@ baseline: median and quartiles, in the metric's unit; causal link: change of the
 of the cause). `own_*`: exact sums of the golem's own evidence. `*_sum_milli`: sums of its mood at that evidence, in
 thousandths. `pinned_ppm`: floor set by the owner, 0 if not pinned. `level_*`: 10th and 90th percentile that a
 baseline states, 0 elsewhere and in an inherited baseline. Own evidence of a baseline: `own_count` market days,
-`own_sumsq` readings since cycle `own_sum`.
+`own_sumsq` readings since cycle `own_sum`. The own evidence of a choice begins with that of the golem's
+line, at a discount (inheritance/choice_evidence.py).
 """

@@ -23,6 +23,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
 from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
+from bardo_pipeline.inheritance.choice_evidence import ChoiceEvidence, evidence_of
 from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
@@ -181,7 +182,7 @@ def pack(
     testament : a row of TESTAMENT_SCHEMA
     links : pa.Table, LINK_COLUMNS between these entries
     procedures : pa.Table, PROCEDURE_COLUMNS
-    learning : the golem's learning state (learning_state.py)
+    learning : the golem's learning state (learning_state.py), with its evidence (choice_evidence.py)
     source_watermark : int, last tick of the log from which the bundle was derived
     left_out : JSON object, retractions under which it was made (canon 20); None leaves the key out
     """
@@ -288,12 +289,14 @@ def _listing(name: str, data: bytes) -> dict[str, Any]:
 
 class Root(NamedTuple):
     """A golem from whose stream entries of a bundle were derived. entries: CROSSING_SCHEMA. source_watermark: the last
-    tick that they can depend on. made_without: the records retracted when they were packed."""
+    tick that they can depend on. made_without: the records retracted when they were packed. evidence: about choices, of
+    that golem and its ancestors."""
 
     golem_id: str
     entries: pa.Table
     source_watermark: int
     made_without: LeftOut
+    evidence: tuple[ChoiceEvidence, ...] = ()
 
 
 def root_listing(golem_id: str, entry_ids: list[str], source_watermark: int, left: LeftOut) -> dict[str, Any]:
@@ -308,7 +311,7 @@ def roots_of(bundle: Bundle) -> dict[str, Root]:
     """Return golem -> root for a bundle that this home made."""
     entries, manifest = bundle.entries(), bundle.manifest
     if "kit" not in manifest:
-        return {bundle.golem_id: _root(manifest, entries)}
+        return {bundle.golem_id: _root(manifest, entries)._replace(evidence=evidence_of(bundle.learning))}
     ids = entries["entry_id"]
     return {
         root["golem_id"]: _root(root, entries.filter(pc.is_in(ids, value_set=pa.array(root["entry_ids"], pa.string()))))

@@ -17,6 +17,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, query_tables, with_columns
 from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.inheritance.choice_evidence import crossing_evidence, with_evidence
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed, with_fade_time
 from bardo_pipeline.katabasis.anonymous_votes import entries_of_dead_golems
@@ -53,7 +54,7 @@ def endowment(
 ) -> pa.Table:
     """Return the heirs' entries at birth under a condition: ENTRY_SCHEMA, sorted by golem and entry.
 
-    - heirs, entries_only: entries after bottleneck and barrier, as in a bundle;
+    - heirs, entries_only: entries after bottleneck and barrier, and evidence about choices, as in a bundle;
     - orphans, attention_only: no entries;
     - clones: the complete grimoire at death, pinned at its confidence so that it does not decay;
     - total_recall: a clone's entries, plus every formerly active entry at its highest confidence.
@@ -70,12 +71,22 @@ def endowment(
     if condition in (HEIRS, ENTRIES_ONLY):
         selected = bottleneck(leave_bloodstains(entries, deaths, policy), deaths, policy)
         crossed = shed(attenuate(selected, policy), policy).select(ENTRY_SCHEMA.names)
-        return as_inherited(renamed(crossed, heirs), policy)
+        return _with_evidence_of(entries, as_inherited(renamed(crossed, heirs), policy), heirs, policy)
     dead, at_us = entries_of_dead_golems(entries, deaths)
     kept = _pinned(dead, confidence_of(dead, at_us, policy.decay), at_us)
     if condition == TOTAL_RECALL:
         kept = _with_former_entries(kept, ever, deaths)
     return with_fade_time(renamed(kept, heirs), policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+
+
+def _with_evidence_of(entries: pa.Table, inherited: pa.Table, heirs: dict[str, str], policy: Policy) -> pa.Table:
+    """Add the dead golems' evidence about choices to their heirs' entries."""
+    crossing = crossing_evidence(entries, {}, policy)
+    parts = [
+        with_evidence(inherited.filter(pc.equal(inherited["golem_id"], heir)), crossing.get(dead, ()), heir, policy)
+        for dead, heir in sorted(heirs.items(), key=lambda pair: pair[1])
+    ]
+    return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *parts])
 
 
 def _pinned(entries: pa.Table, confidence: Int64Array, at_us: Int64Array) -> pa.Table:

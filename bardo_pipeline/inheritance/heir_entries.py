@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.playbook import threshold_rules, thresholds
-from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import entry_ids, from_table
 from bardo_pipeline.events.life.succession_events import Default
 from bardo_pipeline.events.record.model import REGIMES
@@ -78,21 +78,23 @@ def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
 
 
 def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_hash: str) -> pa.Table:
-    """Return the heir's first decisions (DECISION_SCHEMA, cycle 0): one `received` per entry, caused by the bundle.
+    """Return the heir's first decisions (DECISION_SCHEMA, cycle 0), one per row, caused by the bundle.
 
-    rows: `inherited_entries` of one heir; folding the decisions returns these rows.
+    An entry is `received`; a candidate with inherited evidence is `staged`.
+    rows: `inherited_entries` of one heir, with evidence or without; folding the decisions returns these rows.
     """
     rows = rows.sort_by("entry_id")
     count = rows.num_rows
     zeros = np.zeros(count, np.int64)
+    is_candidate = pc.equal(rows["status"], "candidate")
     columns: dict[str, Any] = {name: rows.column(name) for name in ENTRY_SCHEMA.names}
     columns |= {
         "revision": zeros,
         "cycle": zeros,
         "seq": np.arange(count),
         "at": pa.repeat(pa.scalar(at, MOMENT), count),
-        "operation": pa.repeat(OPERATIONS[RECEIVED], count),
-        "reason": pa.repeat(REASONS[RECEIVED], count),
+        "operation": pc.if_else(is_candidate, OPERATIONS[STAGED], OPERATIONS[RECEIVED]),
+        "reason": pc.if_else(is_candidate, REASONS[STAGED], REASONS[RECEIVED]),
         "confidence_before_ppm": zeros,
         "cause_ticks": pa.array([[]] * count, DECISION_SCHEMA.field("cause_ticks").type),
         "cause_bundle": pa.repeat(bundle_hash, count),

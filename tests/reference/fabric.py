@@ -191,7 +191,7 @@ def decision_events(rows: Sequence[Row]) -> list[PlainEvent]:
             f"GrimoireWrite/{place}/{row['golem_id']}", "GrimoireWrite", row["golem_id"], None, row["at"], payload
         )
         lines.append((_rank(life, 2 * row["seq"] + stands), life))
-        if row["operation"] != "received":
+        if row["operation"] != "received" and row["cycle"] > 0:
             cycles.setdefault((row["golem_id"], row["revision"], row["cycle"], turn), []).append(row)
     name = "grimoire:consolidation_complete"
     for (golem_id, revision, cycle, turn), own in cycles.items() if all(r["because"] is None for r in rows) else ():

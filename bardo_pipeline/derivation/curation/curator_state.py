@@ -43,6 +43,7 @@ from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
+from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
 
@@ -237,6 +238,8 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
                 bundle = load_bundle(context.home, bundle_hash)
                 is_bought = golem_id in bought
                 inherited = inherited_entries(bundle, golem_id, context.policy, withdrawn, bought=is_bought)
+                evidence = () if is_bought else evidence_of(bundle.learning)
+                inherited = with_evidence(inherited, evidence, golem_id, context.policy, withdrawn)
             state.begin_life(
                 golem_id, at=birth["observed_at"], base_threshold=base, inherited=inherited, bundle_hash=bundle_hash,
                 instincts=instincts,

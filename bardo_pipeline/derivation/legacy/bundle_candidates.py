@@ -30,6 +30,7 @@ from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bun
 from bardo_pipeline.grimoire.entry_columns import grouped_by_golem, query_tables
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import pack, procedures_of
+from bardo_pipeline.inheritance.choice_evidence import crossing_evidence, evidence_of
 from bardo_pipeline.inheritance.learning_state import (
     LEARNING_COLUMNS,
     THOUGHT_COLUMNS,
@@ -77,11 +78,14 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     """Make the bundles of one batch of deaths. Return rows of CANDIDATE_SCHEMA."""
     rows = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist()).to_pylist()
     testament = {row["golem_id"]: row for row in rows}
-    entries = leave_bloodstains(entries_of(context, deaths), deaths, context.policy)
+    known = entries_of(context, deaths)
+    received = {g: evidence_of(_learning_at_birth(context.home, births[g]["bundle_hash"])) for g in testament}
+    evidence = crossing_evidence(known, received, context.policy)
+    entries = leave_bloodstains(known, deaths, context.policy)
     is_held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
     anti_knowledge = counts_by_golem(entries.filter(is_held))
     crossing = shed(attenuate(bottleneck(entries, deaths, context.policy), context.policy), context.policy)
-    del entries
+    del known, entries
     books = _last_playbooks(context, deaths)
     page = values_by_golem(books, "markdown")
     links, procedures = grouped_by_golem(links_of(crossing)), grouped_by_golem(procedures_of(crossing, books))
@@ -92,7 +96,7 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     rows, episode_max = [], context.policy.inheritance.episode_count
     for death in deaths.to_pylist():
         golem_id = death["golem_id"]
-        known, episodes = crossed(golem_id), _most_telling(remembered(golem_id), episode_max)
+        crossing_rows, episodes = crossed(golem_id), _most_telling(remembered(golem_id), episode_max)
         bundle = pack(
             golem_id=golem_id,
             generation=death["generation"],
@@ -102,19 +106,19 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
                 for g in ancestors(births, golem_id)
             ],
             died_at=death["at"],
-            entries=known,
+            entries=crossing_rows,
             episodes=episodes,
             playbook=page.get(golem_id, ""),
             testament=testament[golem_id],
             links=links(golem_id),
             procedures=procedures(golem_id),
-            learning=learning[golem_id],
+            learning={**learning[golem_id], "evidence": [e._asdict() for e in evidence.get(golem_id, ())]},
             **made_by,
             source_watermark=death["tick"],
             left_out=left.listing(golem_id),
         )
         write_bundle(candidate_folder(context), bundle)
-        row = _row(death, bundle.bundle_hash, known, episodes.num_rows)
+        row = _row(death, bundle.bundle_hash, crossing_rows, episodes.num_rows)
         rows.append(row | {"anti_knowledge_at_death": anti_knowledge.get(golem_id, 0)})
     return rows
 
@@ -142,12 +146,13 @@ def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> di
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
-    begun = {g: _attention_at_birth(context.home, births[g]["bundle_hash"]) for g in golems}
+    begun = {g: attention_of(_learning_at_birth(context.home, births[g]["bundle_hash"])) for g in golems}
     return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
 
 
-def _attention_at_birth(home: Home, bundle_hash: str | None) -> tuple[list[float], list[float]]:
-    return attention_of(None if bundle_hash is None else load_bundle(home, bundle_hash).learning)
+def _learning_at_birth(home: Home, bundle_hash: str | None) -> Any:
+    """Return the learning state that a golem inherited, None without a bundle."""
+    return None if bundle_hash is None else load_bundle(home, bundle_hash).learning
 
 
 def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:

@@ -20,6 +20,7 @@ from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.life.succession_events import DefaultsInherited, Instincts
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
+from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
 from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
 
 UNKNOWN = "-"
@@ -27,7 +28,7 @@ UNKNOWN = "-"
 
 
 class BirthRecord(NamedTuple):
-    """The events of a birth, the inherited bundle and entries (None for founders), inherited defaults and the loan."""
+    """The events of a birth, the inherited bundle, entries and evidence (None for founders), defaults and the loan."""
 
     events: list[LifeEvent]
     bundle: Bundle | None
@@ -72,7 +73,9 @@ def birth_record(
     if defaults:
         events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
         instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
-    return BirthRecord(events, bundle, inherited, instincts, granted)
+    evidence = () if bought else evidence_of(bundle.learning)
+    knowledge = with_evidence(inherited, evidence, golem_id, context.policy)
+    return BirthRecord(events, bundle, knowledge, instincts, granted)
 
 
 def record_founder(

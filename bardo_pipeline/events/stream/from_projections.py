@@ -52,7 +52,8 @@ def _numbers(columns: Mapping[str, pa.Array], *names: str) -> list[pa.Array]:
 def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
     golem = columns["golem_id"].dictionary_encode().indices.to_numpy()
     row_numbers = [pc.fill_null(columns[name], 0).to_numpy() for name in ("revision", "cycle", "turn")]
-    own = np.flatnonzero(np.asarray(pc.not_equal(columns["operation"], "received")))
+    is_own = pc.and_(pc.not_equal(columns["operation"], "received"), pc.greater(columns["cycle"], 0))
+    own = np.flatnonzero(np.asarray(is_own))
     keys, first, group = np.unique(
         np.stack([golem, *row_numbers], axis=1)[own], axis=0, return_index=True, return_inverse=True
     )

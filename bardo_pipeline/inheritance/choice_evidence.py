@@ -1,0 +1,143 @@
+"""Carries evidence about choices across a death, at a discount. Pure.
+
+Trials of choices by shadow positions measure the market, whatever the golem decided. So their sums are no private
+experience, and a line can learn what one life is too short for. Count, sum and sum of squares of each structure are
+multiplied by the attenuation of a crossing, and the mean is kept. Evidence about the golem's own decisions does not
+cross (weismann.py). Source: INH S7.2, INH-8; docs/adr/0086.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
+from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.policy import Policy
+
+_COUNT_MAX, _SUM_MAX = 2**31, 2**62
+_NAMES = ("chain", "protocol", "pair", "tool", "action_type")
+
+
+class ChoiceEvidence(NamedTuple):
+    """Sums of the trials of one choice that cross a death.
+
+    Parameters
+    ----------
+    entry_id : id of the entry or candidate at the dead golem
+    origin_golem_id : golem that the id names
+    received_as : id under which the dead golem had inherited a part of these sums, None without one
+    regime : None for the choice over all regimes
+    windows, total, squares : number of windows, sum and sum of squares of their effects in ppm, after the discount
+    """
+
+    entry_id: str
+    origin_golem_id: str
+    received_as: str | None
+    chain: str
+    protocol: str
+    pair: str
+    tool: str
+    action_type: str
+    regime: str | None
+    windows: int
+    total: int
+    squares: int
+
+    @property
+    def structure(self) -> Structure:
+        """Structure of the choice."""
+        return Structure("choice", self.chain, self.protocol, self.pair, self.tool, self.action_type, self.regime)
+
+
+def crossing_evidence(
+    entries: pa.Table, received: Mapping[str, Iterable[ChoiceEvidence]], policy: Policy
+) -> dict[str, list[ChoiceEvidence]]:
+    """Return golem -> the evidence about choices that crosses its death, by entry; none with `weismann = "reset"`.
+
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA, entries and candidates of dead golems at death, every status
+    received : golem -> the evidence that it had inherited
+    """
+    out: dict[str, list[ChoiceEvidence]] = {}
+    if policy.inheritance.weismann == "reset":
+        return out
+    counts = pc.and_(pc.equal(entries["source"], "choice"), pc.greater(entries["own_count"], 0))
+    rows = entries.filter(pc.and_(counts, pc.not_equal(entries["status"], "retracted")))
+    columns = ["golem_id", "entry_id", "origin_golem_id", *_NAMES, "regime", "own_count", "own_sum", "own_sumsq"]
+    ids = {(golem_id, e.structure): e.entry_id for golem_id, given in received.items() for e in given}
+    for row in rows.select(columns).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]).to_pylist():
+        count = row["own_count"]
+        kept = int(count * policy.inheritance.attenuation)
+        total, squares = (_share(row[name], kept, count) for name in ("own_sum", "own_sumsq"))
+        named = {name: row[name] for name in ("entry_id", "origin_golem_id", *_NAMES, "regime")}
+        evidence = ChoiceEvidence(**named, received_as=None, windows=kept, total=total, squares=squares)
+        if kept:
+            held = out.setdefault(row["golem_id"], [])
+            held.append(evidence._replace(received_as=ids.get((row["golem_id"], evidence.structure))))
+    return out
+
+
+def _share(value: int, kept: int, count: int) -> int:
+    """Return value * kept / count as an integer, halves rounded up."""
+    return (2 * value * kept + count) // (2 * count)
+
+
+def evidence_of(learning: Any) -> tuple[ChoiceEvidence, ...]:
+    """Return the evidence of a bundle's learning state; rows without valid values are left out."""
+    rows = learning.get("evidence") if isinstance(learning, dict) else None
+    return tuple(ChoiceEvidence(**row) for row in rows if _is_valid(row)) if isinstance(rows, list) else ()
+
+
+def _is_valid(row: Any) -> bool:
+    if not isinstance(row, dict) or row.keys() != set(ChoiceEvidence._fields):
+        return False
+    words = all(isinstance(row[name], str) for name in ("entry_id", "origin_golem_id", *_NAMES))
+    words &= row["received_as"] is None or isinstance(row["received_as"], str)
+    limits = (("windows", 1, _COUNT_MAX), ("total", -_SUM_MAX, _SUM_MAX), ("squares", 0, _SUM_MAX))
+    return words and row["regime"] in (None, *REGIMES) and all(_is_within(row[n], low, high) for n, low, high in limits)
+
+
+def _is_within(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+
+
+def with_evidence(
+    inherited: pa.Table,
+    evidence: Iterable[ChoiceEvidence],
+    golem_id: str,
+    policy: Policy,
+    withdrawn: frozenset[str] = frozenset(),
+) -> pa.Table:
+    """Return an heir's entries with the evidence about choices as own sums, and its further structures as candidates.
+
+    Parameters
+    ----------
+    inherited : pa.Table, ENTRY_SCHEMA, entries of this heir at birth
+    withdrawn : ids of entries whose evidence the heir does not get (canon 20)
+    """
+    kept = [e for e in evidence if e.entry_id not in withdrawn]
+    if not kept:
+        return inherited
+    state = from_table(inherited)
+    golem = np.full(len(kept), state.golem_code(golem_id))
+    structure = np.array([state.structures.code(e.structure) for e in kept], np.int64)
+    origins = np.array([state.golem_code(e.origin_golem_id) for e in kept], np.int64)
+    before = state.keys()
+    state.ensure(golem, structure)
+    rows = state.find(golem, structure)
+    is_new = ~np.isin((golem << 32) | structure, before)
+    state["origin"][rows[is_new]] = origins[is_new]
+    for name, values in (
+        ("own_count", [e.windows for e in kept]),
+        ("own_sum", [e.total for e in kept]),
+        ("own_sumsq", [e.squares for e in kept]),
+    ):
+        state[name][rows] = values
+    return to_table(state, policy.curator, policy.decay)
