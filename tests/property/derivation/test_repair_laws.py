@@ -35,6 +35,7 @@ from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, reorg, strike
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.inheritance.choice_evidence import evidence_of
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
@@ -202,9 +203,10 @@ def test_a_strike_withdraws_derived_entries_from_the_golem_and_its_heir(
     changed = {name for name, result in fingerprints(stores).items() if result != before[name]}
     assert {"curation", "cycles", "grimoire", "testaments", "candidates"} <= changed
     received = stores.projections.growing("curation").read(golems=[heir])
-    received = received.filter(pc.equal(received["operation"], "received"))["entry_id"].to_pylist()
-    inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
-    assert set(inherited) - set(received) == set(event.withdrawn.entry_ids)
+    received = received.filter(pc.equal(received["cycle"], 0))["entry_id"].to_pylist()
+    bundle = load_bundle(stores.home, births(stores)[heir]["bundle_hash"])
+    inherited = {*bundle.entries()["entry_id"].to_pylist(), *(e.entry_id for e in evidence_of(bundle.learning))}
+    assert inherited - set(received) == set(event.withdrawn.entry_ids)
     assert entry not in {r["entry_id"] for r in rows_of(stores, "grimoire") if r["golem_id"] == heir}
 
 
