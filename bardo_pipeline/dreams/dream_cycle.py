@@ -7,7 +7,7 @@ Source: KAT (Dreams and Katabasis Material), TOOLS, MEM, HB S12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,28 +108,20 @@ def dream(
     state : hypotheses before the dreams; updated in place
     """
     batch = _batch(records, golem, known, inputs, due, state, policy)
-    wave = rank_within(due.golem)
-    waves = (np.flatnonzero(wave == number) for number in range(int(wave.max(initial=-1)) + 1))
-    rows = [row for pick in waves for row in _dream_wave(batch, pick, state, policy)]
+    rows = [row for pick in _waves(due) for row in _dream_wave(batch, pick, state, policy)]
     dreams = pa.Table.from_pylist(rows, schema=DREAM_SCHEMA)
     return dreams.sort_by([(n, "ascending") for n in DREAM_KEY]), to_table(state, policy, policy.hash)
 
 
 @dataclass
-class _Batch:
-    """Data of all due dreams that waves look up.
+class _Trials:
+    """Judged decisions of all due dreams, and the simulated effects of changes to them.
 
-    times: number of replays of each episode, updated by waves. failed: which decisions did worse than their opposite.
-    effects, decision: simulated effects and the decision of each. dream_of: dream of each decision, -1 for none.
+    failed: which decisions did worse than their opposite. effects, decision: simulated effects and the decision of
+    each. dream_of: dream of each decision, -1 for none. rates: RATES up to each dream [RATES, dreams]. unlike: number
+    of decisions of each dream whose simulation did not reproduce the verdict.
     """
 
-    inputs: DreamInputs
-    due: Due
-    pressure: Float64Array
-    episodes: dict[str, Any]
-    times: Int64Array
-    novelty: Float64Array
-    scars: dict[str, Any]
     failed: BoolArray
     decisions: Decisions
     effects: Evidence
@@ -138,35 +130,93 @@ class _Batch:
     rates: Int64Array
     unlike: Int64Array
 
+    @classmethod
+    def of(cls, market: RecordedMarket, decisions: Decisions, inputs: DreamInputs, due: Due, state: Hypotheses,
+           policy: Policy) -> _Trials:  # fmt: skip
+        """Simulate the changes to the decisions that the due dreams cover."""
+        earlier = np.r_[0, due.tick[:-1]][: len(due.tick)]
+        since = np.where(rank_within(due.golem) == 0, inputs.last_tick[due.golem], earlier)
+        dream_of_row = _dream_of(market.golem, market.tick, due, since)
+        rates = _rates(market, dream_of_row, inputs, due)
+        dream_of = dream_of_row[decisions.judged_row]
+        fee, native = prices_of(rates[:, np.maximum(dream_of, 0)])
+        fee = np.where(dream_of >= 0, fee, 0.0)
+        half = inputs.half_width[market.golem[decisions.row]]
+        simulated = simulate_changes(market, decisions, half_width=half, fee_ppm=fee, native=native, policy=policy)
+        effects, order = _evidence(market, decisions, simulated, state)
+        failed = np.where(decisions.acted, decisions.effect_ppm < 0, decisions.effect_ppm > 0)
+        unlike = dream_of[simulated.unlike]
+        unlike_count = np.bincount(unlike[unlike >= 0], minlength=len(due.tick))
+        return cls(failed, decisions, effects, simulated.decision[order], dream_of, rates, unlike_count)
+
+
+def update_hypotheses(
+    market: RecordedMarket, decisions: Decisions, inputs: DreamInputs, due: Due, state: Hypotheses, policy: Policy
+) -> Int64Array:
+    """Judge and stage the hypotheses of the due dreams, which do not depend on replay. `state` is updated in place.
+
+    Return RATES up to each dream [RATES, dreams].
+
+    Parameters
+    ----------
+    market, decisions : records, and the decisions judged among them, since the last dream of each golem
+    inputs : replayed is not read
+    """
+    trials = _Trials.of(market, decisions, inputs, due, state, policy)
+    for pick in _waves(due):
+        _judge_and_stage(trials, due, pick, state, policy)
+    return trials.rates
+
+
+def _waves(due: Due) -> Iterator[Int64Array]:
+    """Yield the first due dreams of all golems, then the second ones, and so on."""
+    wave = rank_within(due.golem)
+    for number in range(int(wave.max(initial=-1)) + 1):
+        yield np.flatnonzero(wave == number)
+
+
+def _judge_and_stage(trials: _Trials, due: Due, pick: Int64Array, state: Hypotheses, policy: Policy) -> BoolArray:
+    """Judge and stage the hypotheses of these dreams, at most one per golem. Return the selected failures."""
+    dreamers = Dreamers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
+    live = trials.effects.take(np.flatnonzero(np.isin(trials.dream_of[trials.decision], pick)))
+    hypotheses.judge(state, dreamers, hypotheses.independent(live, policy.prediction.check_ticks), policy)
+    selected = _select_branches(trials, pick, _branch_count(policy))
+    failures = trials.effects.take(np.flatnonzero(selected))
+    hypotheses.stage(state, dreamers, hypotheses.independent(failures, policy.prediction.check_ticks), policy)
+    return selected
+
+
+def _branch_count(policy: Policy) -> int:
+    return round(policy.dreams.budget * policy.dreams.counterfactual_share)
+
+
+@dataclass
+class _Batch:
+    """Data of all due dreams that waves look up. times: number of replays of each episode, updated by waves."""
+
+    inputs: DreamInputs
+    due: Due
+    pressure: Float64Array
+    episodes: dict[str, Any]
+    times: Int64Array
+    novelty: Float64Array
+    scars: dict[str, Any]
+    trials: _Trials
+
 
 def _batch(
     records: pa.Table, golem: Int64Array, known: pa.Table, inputs: DreamInputs, due: Due, state: Hypotheses,
     policy: Policy,
 ) -> _Batch:  # fmt: skip
     market = recorded_market(records, golem, policy)
-    ends = (due.golem << 40) | due.tick
-    since = np.where(rank_within(due.golem) == 0, inputs.last_tick[due.golem], np.r_[0, due.tick[:-1]][: len(due.tick)])
-    dream_of_row = _dream_of(market.golem, market.tick, due, since)
-    rates = _rates(market, dream_of_row, inputs, due)
-    decisions = decisions_of(records, market, policy)
-    dream_of = dream_of_row[decisions.judged_row]
-    fee, native = prices_of(rates[:, np.maximum(dream_of, 0)])
-    fee = np.where(dream_of >= 0, fee, 0.0)
-    half = inputs.half_width[market.golem[decisions.row]]
-    simulated = simulate_changes(market, decisions, half_width=half, fee_ppm=fee, native=native, policy=policy)
-    effects, order = _evidence(market, decisions, simulated, state)
-    rows = np.searchsorted((market.golem << 40) | market.tick, ends)
+    trials = _Trials.of(market, decisions_of(records, market, policy), inputs, due, state, policy)
+    rows = np.searchsorted((market.golem << 40) | market.tick, (due.golem << 40) | due.tick)
     vitality = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False)
     episodes = _episodes(records, market, policy)
     packed = (episodes["golem"] << 40) | episodes["tick"]
     times = np.array([inputs.replayed.get((p >> 40, p & (2**40 - 1)), 0) for p in packed.tolist()], np.int64)
     novelty, scars = _novelty_and_scars(known, inputs, due, policy)
-    failed = np.where(decisions.acted, decisions.effect_ppm < 0, decisions.effect_ppm > 0)
-    unlike = dream_of[simulated.unlike]
-    return _Batch(
-        inputs, due, 1.0 - vitality[rows], episodes, times, novelty, scars, failed, decisions, effects,
-        simulated.decision[order], dream_of, rates, np.bincount(unlike[unlike >= 0], minlength=len(due.tick)),
-    )  # fmt: skip
+    return _Batch(inputs, due, 1.0 - vitality[rows], episodes, times, novelty, scars, trials)
 
 
 def _dream_of(golem: Int64Array, tick: Int64Array, due: Due, since: Int64Array) -> Int64Array:
@@ -290,17 +340,11 @@ def _likeness(policy: Policy) -> Float64Array:
 
 def _dream_wave(batch: _Batch, pick: Int64Array, state: Hypotheses, policy: Policy) -> list[dict[str, object]]:
     """Compute these dreams, at most one per golem: replay, judge hypotheses, simulate, stage. Rows of DREAM_SCHEMA."""
-    due, rules = batch.due, policy.dreams
-    branches = round(rules.budget * rules.counterfactual_share)
-    replays = _replay(batch, pick, rules.budget - branches, policy)
-    dreamers = Dreamers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
-    dream_of = batch.dream_of[batch.decision]
-    live = batch.effects.take(np.flatnonzero(np.isin(dream_of, pick)))
+    due, trials, branches = batch.due, batch.trials, _branch_count(policy)
+    budget = policy.dreams.budget - branches
+    replays = _replay(batch, pick, budget, policy)
     logged = len(state.log)
-    hypotheses.judge(state, dreamers, hypotheses.independent(live, policy.prediction.check_ticks), policy)
-    selected = _select_branches(batch, pick, branches)
-    failures = batch.effects.take(np.flatnonzero(selected))
-    hypotheses.stage(state, dreamers, hypotheses.independent(failures, policy.prediction.check_ticks), policy)
+    selected, dream_of = _judge_and_stage(trials, due, pick, state, policy), trials.dream_of[trials.decision]
     changes = _count_changes(state.log[logged:], due.golem[pick])
     return [
         {
@@ -310,31 +354,31 @@ def _dream_wave(batch: _Batch, pick: Int64Array, state: Hypotheses, policy: Poli
             "at": int(due.at_us[d]),
             "began_by": BEGAN_BY[due.began_by[d]],
             "mortality_pressure_ppm": round(float(batch.pressure[d]) * PPM),
-            "replay_budget": rules.budget - branches,
+            "replay_budget": budget,
             "counterfactual_budget": branches,
             **replays[place],
-            "failure_count": len(np.unique(batch.decision[selected & (dream_of == d)])),
+            "failure_count": len(np.unique(trials.decision[selected & (dream_of == d)])),
             "branch_count": int((selected & (dream_of == d)).sum()),
-            "unlike_count": int(batch.unlike[d]),
+            "unlike_count": int(trials.unlike[d]),
             **{name: counts[place] for name, counts in changes.items()},
-            **{name: int(batch.rates[i, d]) for i, name in enumerate(RATES)},
+            **{name: int(trials.rates[i, d]) for i, name in enumerate(RATES)},
             "policy_hash": policy.hash,
         }
         for place, d in enumerate(pick.tolist())
     ]
 
 
-def _select_branches(batch: _Batch, pick: Int64Array, branches: int) -> BoolArray:
+def _select_branches(trials: _Trials, pick: Int64Array, branches: int) -> BoolArray:
     """Select up to `branches` simulated effects of failures per dream: most costly first, whole decisions only."""
-    decision = batch.decision
-    dream_of = batch.dream_of[decision]
-    failures = np.flatnonzero(np.isin(dream_of, pick) & batch.failed[decision])
-    cost = np.abs(batch.decisions.effect_ppm[decision[failures]])
-    order = failures[np.lexsort((batch.effects.key[failures], decision[failures], -cost, dream_of[failures]))]
+    decision = trials.decision
+    dream_of = trials.dream_of[decision]
+    failures = np.flatnonzero(np.isin(dream_of, pick) & trials.failed[decision])
+    cost = np.abs(trials.decisions.effect_ppm[decision[failures]])
+    order = failures[np.lexsort((trials.effects.key[failures], decision[failures], -cost, dream_of[failures]))]
     selected = np.zeros(len(decision), bool)
     if len(order):
         rank = rank_within(dream_of[order])
-        size = np.bincount(decision[order], minlength=batch.decisions.count)[decision[order]]
+        size = np.bincount(decision[order], minlength=trials.decisions.count)[decision[order]]
         selected[order[rank - rank_within(decision[order]) + size <= branches]] = True
     return selected
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactual_simulation import CHANGES
 from bardo_pipeline.dreams.hypothesis_staging import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
@@ -61,6 +62,16 @@ HYPOTHESIS_KEY = ("golem_id", "hypothesis_id", "cycle", "seq")
 def hypothesis_id(golem_id: str, structure_key: str, change: str, begun_cycle: int) -> str:
     """Return the id from golem, situation, change and first cycle: 24 hex characters."""
     return hashlib.sha256(f"{golem_id}|{structure_key}|{change}|{begun_cycle}".encode()).hexdigest()[:24]
+
+
+def lesson_of(situation: Structure, change: str) -> Structure:
+    """Return the structure of a lesson: the situation and the change."""
+    return situation._replace(source="dream", cause=change)
+
+
+def lesson_entry_id(golem_id: str, situation: Structure, change: str) -> str:
+    """Return the entry id of the lesson that a hypothesis becomes."""
+    return entry_id(golem_id, lesson_of(situation, change).key)
 
 
 def text_of(situation: Structure, change: str, sign: int, mean_ppm: int) -> str:

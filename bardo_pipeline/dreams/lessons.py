@@ -21,7 +21,7 @@ from bardo_pipeline.arrays import Column
 from bardo_pipeline.curator.state import decision_log as log
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, text_of
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, lesson_entry_id, lesson_of, text_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables, with_columns
@@ -122,15 +122,10 @@ _STATED = """
 """The stated effect of each row (simulated until its hypothesis is confirmed, then live), live sums, and the reason."""
 
 
-def lesson_of(situation: Structure, change: str) -> Structure:
-    """Return the structure of a lesson: the situation and the change."""
-    return situation._replace(source="dream", cause=change)
-
-
 def lesson_id(row: Mapping[str, Any]) -> str:
     """Return the entry id of a hypothesis (a row of HYPOTHESIS_SCHEMA) once it is confirmed."""
     situation = Structure("pattern", **{n: row[n] for n in SITUATED})
-    return entry_id(row["golem_id"], lesson_of(situation, row["change"]).key)
+    return lesson_entry_id(row["golem_id"], situation, row["change"])
 
 
 def _identity(rows: pa.Table, mean_ppm: Sequence[int]) -> dict[str, Any]:

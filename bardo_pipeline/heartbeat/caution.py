@@ -1,8 +1,9 @@
-"""Caution: how the scars and propositions that a golem retrieved move its threshold of re-centring. Pure, over columns.
+"""Caution: how the priors that a golem retrieved move its threshold of re-centring. Pure, over columns.
 
 Each prior about exactly the golem's situation counts with its importance: confidence times KAT's modifiers. A scar
-speaks against acting, a proposition for or against. Together they move the playbook's threshold towards the edge of the
-anomaly band, all the way at a weight of one. A proposition gives way to the golem's own rule about the situation.
+speaks against acting, a proposition or a lesson for or against. Together they move the playbook's threshold towards the
+edge of the anomaly band, all the way at a weight of one. A lesson of a dream is a staged revision of the playbook: it
+moves the threshold by its confidence. Propositions and lessons give way to the golem's own rule about the situation.
 Source: KAT (Retrieval in Heartbeat: Bayesian priors; the story of g-9b2d: advice, not control).
 """
 
@@ -24,14 +25,25 @@ _HERE = 1.0 - 1e-9
 
 def prior_weight(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
     """Return the weight of the retrieved priors for re-centring (negative: against) of each of `size` thinkers."""
+    total: Float64Array = _weights(memory, recall, size).sum(axis=0)
+    return total
+
+
+def lesson_weight(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
+    """Return the part of the weight that lessons of dreams have."""
+    part: Float64Array = _weights(memory, recall, size)[2 * PRIORS :].sum(axis=0)
+    return part
+
+
+def _weights(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
+    """Return the weight of each place of priors [3 x PRIORS, thinkers]."""
     if memory is None or not (memory.priors >= 0).any():
-        return np.zeros(size)
+        return np.zeros((3 * PRIORS, size))
     has_rule = _is_about_acting(memory.recalled, memory.likeness, recall).any(axis=0)
     counts = _is_about_acting(memory.priors, memory.prior_factors[_SEMANTIC], recall)
     counts[PRIORS:] &= ~has_rule
     weight = np.minimum(memory.prior_factors[_IMPORTANCE], 1.0) * recall.sign[memory.priors]
-    total: Float64Array = np.where(counts, weight, 0.0).sum(axis=0)
-    return total
+    return np.where(counts, weight, 0.0)
 
 
 def _is_about_acting(places: Int64Array, likeness: Float64Array, recall: Recall) -> BoolArray:

@@ -16,7 +16,7 @@ from bardo_pipeline.curator.choice_rules import ENTER as ENTERS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
-from bardo_pipeline.heartbeat.caution import moved_threshold, prior_weight
+from bardo_pipeline.heartbeat.caution import lesson_weight, moved_threshold, prior_weight
 from bardo_pipeline.heartbeat.defi import rebalance
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
@@ -46,9 +46,14 @@ RULES = (
     ("no position; the playbook enters this regime",),
     ("anomaly ", " is below the threshold that scars and propositions raise to "),
     ("anomaly ", " reaches the threshold that propositions lower to "),
+    ("anomaly ", " is below the threshold that lessons of dreams raise to "),
+    ("anomaly ", " reaches the threshold that lessons of dreams lower to "),
 )
 """Words of each rule of the playbook, around its two numbers, or alone."""
-STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED, WARY, URGED = range(len(RULES))
+(
+    STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED, WARY, URGED, TAUGHT_TO_WAIT,
+    TAUGHT_TO_MOVE,
+) = range(len(RULES))  # fmt: skip
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
@@ -63,7 +68,8 @@ class Choice:
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
     width: half-width of the new range, 0 without one. width_rule, presence_rule: codes of the learned rules that chose
     the half-width, and whether to be in the market; -1 for the trait.
-    prior_weight: of scars and propositions, which move the playbook's threshold to `threshold`.
+    prior_weight: of the priors, which move the playbook's threshold to `threshold`. lesson_weight: the part of it that
+    lessons of dreams have.
     """
 
     golem: Int64Array
@@ -76,6 +82,7 @@ class Choice:
     why_size: Int64Array
     why_limit: Int64Array
     prior_weight: Float64Array
+    lesson_weight: Float64Array
     threshold: Float64Array
     blocker: Int64Array
     recalled: Int64Array
@@ -109,6 +116,7 @@ def choose(
     cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
     choice = _unchosen(golem, memory)
     choice.prior_weight = prior_weight(memory, recall, len(golem))
+    choice.lesson_weight = lesson_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
@@ -124,7 +132,8 @@ def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:
     recalled = np.full((RECALL, len(golem)), -1) if memory is None else memory.recalled
     columns: dict[str, Any] = {name: np.zeros(len(golem), np.int64) for name in _INTEGER_FIELDS}
     columns |= {
-        name: np.zeros(len(golem)) for name in ("rule_size", "rule_limit", "prior_weight", "threshold", "certainty")
+        name: np.zeros(len(golem))
+        for name in ("rule_size", "rule_limit", "prior_weight", "lesson_weight", "threshold", "certainty")
     }
     columns |= {name: np.full(len(golem), -1) for name in ("blocker", "width_rule", "presence_rule")}
     return Choice(golem=golem, recalled=recalled, **columns)
@@ -152,8 +161,13 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
     choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
     wary, urged = held & ~leave & (score >= threshold) & ~move & ~collect, move & (score < threshold)
-    cases = [called, enter & born, enter, fallen, gone, urged, move, collect, wary, held, stays_out, cool]
-    rules_of_cases = [CALLED, BORN, REENTER, FALLEN, GONE, URGED, MOVE, FEES, WARY, STAY, OUTSIDE, TURMOIL]
+    untaught = moved_threshold(threshold, choice.prior_weight - choice.lesson_weight, score, policy)
+    waits, moves = wary & (score >= untaught), urged & (score < untaught)  # it is the lessons that decide
+    cases = [called, enter & born, enter, fallen, gone, moves, urged, move, collect, waits, wary, held, stays_out, cool]
+    rules_of_cases = [
+        CALLED, BORN, REENTER, FALLEN, GONE, TAUGHT_TO_MOVE, URGED, MOVE, FEES, TAUGHT_TO_WAIT, WARY, STAY, OUTSIDE,
+        TURMOIL,
+    ]  # fmt: skip
     choice.rule = np.select(cases, rules_of_cases, COOLING).astype(np.int64)
     mints, width = enter | move, fleet.half_width_in(regime)[golem]
     choice.width, choice.width_rule = np.where(mints, width, 0), np.where(mints, fleet.range_rule[regime, golem], -1)

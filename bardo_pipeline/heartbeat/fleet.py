@@ -34,7 +34,7 @@ HORIZONS = ("30_ticks", "4_hours", "24_hours")
 """Horizons of the trials of choices (choice_trials.py)."""
 
 PRIORS = 3
-"""Scars, and propositions, retrieved for a deliberation (KAT: top three)."""
+"""Scars, propositions, and lessons of dreams, retrieved for a deliberation (KAT: top three)."""
 
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""

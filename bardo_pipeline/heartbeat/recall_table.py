@@ -19,7 +19,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState, entry_ids
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.confidence import DAY_US, ppm
+from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.entry_columns import int_column, micros, to_bools
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
@@ -27,7 +27,6 @@ from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, no
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.katabasis.priors import PRIOR_KINDS, modifiers
-from bardo_pipeline.katabasis.scar_rules import scar_confidence
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
 from bardo_pipeline.retrieval.scoring import (
@@ -43,8 +42,8 @@ CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
 )
 
-ENTRIES, SCARS, PROPOSITIONS = range(3)
-"""Shelves of a recall: entries of the grimoire, scars, propositions."""
+ENTRIES, SCARS, PROPOSITIONS, LESSONS = range(4)
+"""Shelves of a recall: entries of the grimoire, scars, propositions, lessons of dreams."""
 
 
 def cells(
@@ -62,8 +61,8 @@ class Recall:
     names: the run's entry ids. start, count: place and number of each golem's entries. code: each entry's code in
     names. importance: at the moment of the tables, credits of earlier retrievals included. last_us: last validation or
     access. believed: whether the entry may be retrieved. regime, anomaly, gas: codes of its structure, -1 without one.
-    recentring: whether its structure is about re-centring. shelf: ENTRIES, SCARS or PROPOSITIONS; kind is -1 for
-    those two. coverage: known share of the levels, by protocol [golems]. block: warning by cell [cells, golems], -1 for
+    recentring: whether its structure is about re-centring. shelf: ENTRIES or a shelf of priors, for which kind is
+    -1. coverage: known share of the levels, by protocol [golems]. block: warning by cell [cells, golems], -1 for
     none.
     """
 
@@ -146,17 +145,18 @@ def with_priors(
     priors, owner = priors.filter(places.is_valid()), places.drop_null().to_numpy().astype(np.int64)
     if not priors.num_rows:
         return recall
-    decayed = scar_confidence(priors, at_us, policy)
-    stained = to_bools(priors["is_bloodstain"])
+    stained, confirmed = to_bools(priors["is_bloodstain"]), micros(priors, "confirmed_at")
+    half_life_us = priors["half_life_days"].to_numpy() * DAY_US
+    half = np.rint(np.minimum(half_life_us, float(FOREVER_US >> 3))).astype(np.int64)
+    floor = np.where(stained, ppm(policy.decay.bloodstain_floor), 0)
+    decayed = confidence_at(int_column(priors, "confidence_ppm"), confirmed, at_us, half, floor)
     worth = importance(decayed, np.ones(len(owner)), stained, policy.retrieval)
-    half_days = policy.katabasis.scar_half_life_days * np.where(stained, policy.decay.bloodstain_multiplier, 1.0)
-    confirmed = micros(priors, "confirmed_at")
     words = {"regime": REGIMES, "anomaly": ANOMALY_BANDS, "gas": GAS_SPANS, "shelf": ("", *PRIOR_KINDS)}
     columns = {"regime": "regime", "anomaly": "anomaly_band", "gas": "gas_band", "shelf": "kind"}
     parts: dict[str, NDArray[Any]] = {
         "code": names.codes(priors["prior_id"].to_pylist()), "kind": np.full(len(owner), -1),
         "sign": int_column(priors, "sign"), "confidence": decayed,
-        "importance": worth * modifiers(priors["origin"], policy.retrieval), "half_life_us": half_days * DAY_US,
+        "importance": worth * modifiers(priors["origin"], policy.retrieval), "half_life_us": half_life_us,
         "last_us": confirmed, "pad": np.stack([priors[n].to_numpy() for n in ("pleasure", "arousal", "dominance")]),
         "believed": confirmed <= at_us, "recentring": to_bools(pc.equal(priors["action_type"], "rebalance")),
         **{

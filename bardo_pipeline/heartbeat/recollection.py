@@ -22,7 +22,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.scoring import FACTORS, contributions, recency
 from bardo_pipeline.retrieval.situation import contrarian_turns, regime_weights, retrieval_rules, skips
 
-_PLACES = np.array([RECALL, PRIORS, PRIORS])
+_PLACES = np.array([RECALL, PRIORS, PRIORS, PRIORS])
 _FIRST = np.cumsum(_PLACES) - _PLACES
 """Number and first of the places of each shelf."""
 
@@ -71,8 +71,8 @@ class Recollection:
 
     recalled: places in the recall's columns, best first, -1 fills. rule: a rule of retrieval.situation. contrarian:
     whether the mood counted reversed. awake, asleep: believed entries that could and could not be retrieved.
-    before_weight: weight of the knowledge of the regime before. priors: places of PRIORS scars, then of PRIORS
-    propositions, -1 fills; prior_factors: as FACTORS and the score [5, 2 x PRIORS, thinkers].
+    before_weight: weight of the knowledge of the regime before. priors: places of PRIORS scars, PRIORS
+    propositions and PRIORS lessons, -1 fills; prior_factors: as FACTORS and the score [5, 3 x PRIORS, thinkers].
     """
 
     golem: Int64Array

@@ -27,8 +27,9 @@ from bardo_pipeline.inheritance.choice_evidence import ChoiceEvidence, evidence_
 from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
-BUNDLE_VERSION = 2
-"""Layout version written by this code; higher versions are refused. Version 2 added links, procedures and learning."""
+BUNDLE_VERSION = 3
+"""Layout version written by this code; higher versions are refused. Version 2 added links, procedures and learning,
+version 3 the outer percentiles of levels."""
 
 ENTRIES, EPISODES, LINEAGE, PLAYBOOK = "entries.jsonl", "episodes.jsonl", "lineage.json", "playbook.md"
 TESTAMENT, TESTAMENT_PAGE, MANIFEST = "testament.json", "testament.md", "manifest.json"
@@ -51,7 +52,7 @@ CROSSING_COLUMNS = (
     "entry_id", *[f.name for f in STRUCTURE_FIELDS], "kind", "text", "provenance", "origin_golem_id", "decay_class",
     "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm", "confidence_origin_ppm", "generation",
     "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at",
-    "selected_by", "rank",
+    "level_p10", "level_p90", "selected_by", "rank",
 )  # fmt: skip
 """Columns of an entry in a bundle: content, confidence, origin and selection rule. Own sums, mood, confirmations and
 cycles are left out, because an heir must earn them again."""
@@ -61,7 +62,11 @@ CROSSING_SCHEMA = pa.schema(
 )
 """One row per entry of a bundle, in the order of rank."""
 
+_SINCE_THIRD = ("level_p10", "level_p90")
+"""Columns of version 3; an earlier bundle states the quartiles of a level alone, and these are read as 0."""
+
 _WRITTEN = pa.schema([f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in CROSSING_SCHEMA])
+_WRITTEN_BEFORE_THIRD = pa.schema([f for f in _WRITTEN if f.name not in _SINCE_THIRD])
 
 PROCEDURE_COLUMNS = (
     "entry_id",
@@ -128,13 +133,19 @@ class Bundle:
         except orjson.JSONDecodeError:
             return None
 
+    @property
+    def _written(self) -> pa.Schema:
+        """Columns of entries.jsonl in the version of the manifest."""
+        version = self.manifest.get("schema_version")
+        return _WRITTEN_BEFORE_THIRD if isinstance(version, int) and version < 3 else _WRITTEN
+
     def entries(self) -> pa.Table:
         """Return entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
         bulk = self.plain_entries()
         if bulk is not None:
             return bulk
         try:
-            return pa.Table.from_pylist(self.rows(ENTRIES), schema=_WRITTEN).cast(CROSSING_SCHEMA)
+            return _of_this_version(pa.Table.from_pylist(self.rows(ENTRIES), schema=self._written))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"{ENTRIES}: a row does not fit ({error})") from None
 
@@ -143,14 +154,22 @@ class Bundle:
         content = self.files.get(ENTRIES)
         if not content:
             return None
-        options = pj.ParseOptions(explicit_schema=_WRITTEN, unexpected_field_behavior="error")
+        options = pj.ParseOptions(explicit_schema=self._written, unexpected_field_behavior="error")
         try:
             read = pj.read_json(pa.BufferReader(content), pj.ReadOptions(use_threads=False), options)
-            table = read.select(CROSSING_SCHEMA.names).cast(CROSSING_SCHEMA)
+            table = _of_this_version(read)
             table.validate(full=True)
         except (pa.ArrowException, KeyError, ValueError):
             return None
         return table if table.num_rows == content.count(b"\n") and content.endswith(b"\n") else None
+
+
+def _of_this_version(read: pa.Table) -> pa.Table:
+    """Return entries as CROSSING_SCHEMA; columns that the version of their bundle lacks are 0."""
+    if _SINCE_THIRD[0] not in read.column_names:
+        for name in _SINCE_THIRD:
+            read = read.append_column(name, pa.array([0] * read.num_rows, pa.int64()))
+    return read.select(CROSSING_SCHEMA.names).cast(CROSSING_SCHEMA)
 
 
 def pack(

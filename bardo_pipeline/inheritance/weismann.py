@@ -37,11 +37,8 @@ SHED_COLUMNS = (
     "contradictions",
     "created_cycle",
     "pinned_ppm",
-    "level_p10",
-    "level_p90",
 )
-"""Columns that an heir starts at 0: sums of own evidence and mood, own confirmations, the owner's pins, the outer
-percentiles of levels."""
+"""Columns that an heir starts at 0: sums of own evidence and mood, own confirmations, the owner's pins."""
 
 
 def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:

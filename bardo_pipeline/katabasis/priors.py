@@ -1,11 +1,14 @@
 """Makes scars and propositions into priors: what a golem knows of failures and of collective belief. Pure.
 
-A scar speaks against its action in its situation; a proposition for or against it. A golem holds its own scars, the
-failures of the golems that it descends from, and the consensus of their last votes. The consensus of strangers needs
-layer L2, which is off by default (MEM). Source: KAT (Retrieval in Heartbeat), canon 4, 7, 22, 32, 48.
+A scar speaks against its action in its situation; a proposition, or a lesson of the golem's own dreams, for or against
+it. A golem holds its own scars, the failures of the golems that it descends from, and the consensus of their last
+votes. The consensus of strangers needs layer L2, which is off by default (MEM).
+Source: KAT (Retrieval in Heartbeat), canon 4, 7, 22, 32, 48.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +24,7 @@ from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.policy import Policy, RetrievalPolicy
 
-PRIOR_KINDS = ("scar", "proposition")
+PRIOR_KINDS = ("scar", "proposition", "lesson")
 
 ORIGINS = ("own", "sibling", "bloodstain", "quorum", "contradicted")
 """Sources of KAT's table: own scar, another golem's, one that a death published; a proposition by its consensus."""
@@ -33,12 +36,13 @@ PRIOR_SCHEMA = pa.schema(
         *all_required(pa.int64(), "sign", "confidence_ppm"),
         required("confirmed_at", MOMENT),
         required("is_bloodstain", pa.bool_()),
+        required("half_life_days", pa.float64()),
         *all_required(pa.float64(), "pleasure", "arousal", "dominance"),
     ]
 )
-"""One row per golem that holds it and prior. prior_id: scar id or proposition id. sign: 1 the action pays, -1 it harms.
-confidence_ppm: at `confirmed_at`, the time of confirmation or of the last vote. gas_band: a band or a span of bands.
-The mood is that of the failure, zero for a proposition."""
+"""One row per golem that holds it and prior. prior_id: scar id, proposition id, or entry id of the lesson. sign: 1 the
+action pays, -1 it harms. confidence_ppm: at `confirmed_at`, the time of confirmation or of the last vote; it halves
+every half_life_days. gas_band: a band or a span of bands. The mood is that of the failure, else zero."""
 
 
 def modifiers(origin: pa.Array | pa.ChunkedArray, rules: RetrievalPolicy) -> Float64Array:
@@ -53,8 +57,10 @@ _SCARS = """
     select owner_id as golem_id, scar_id as prior_id, 'scar' as kind,
         if(golem_id = owner_id, 'own', if(is_bloodstain, 'bloodstain', 'sibling')) as origin,
         action_type, regime, anomaly_band, gas_band, -1 as sign, confidence_ppm, confirmed_at,
-        is_bloodstain and golem_id <> owner_id as is_bloodstain, pleasure, arousal, dominance
-    from scars order by all
+        is_bloodstain and golem_id <> owner_id as is_bloodstain,
+        half_life_days * if(is_bloodstain and golem_id <> owner_id, stained, 1.0) as half_life_days,
+        pleasure, arousal, dominance
+    from scars, half_lives order by all
 """
 
 
@@ -66,7 +72,15 @@ def scars_as_priors(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.
     failures : pa.Table, FAILURE_SCHEMA, own and of ancestors; owner_id is the golem that holds them
     deaths : pa.Table, golem_id, cycle and tick of the ancestors' deaths
     """
-    return query_tables(_SCARS, scars=scars_of(failures, deaths, policy)).cast(PRIOR_SCHEMA)
+    scars = scars_of(failures, deaths, policy)
+    return query_tables(_SCARS, scars=scars, half_lives=_half_lives(policy)).cast(PRIOR_SCHEMA)
+
+
+def _half_lives(policy: Policy) -> pa.Table:
+    """Return one row: the half-life of scars and propositions in days, and its factor for bloodstains."""
+    return pa.table(
+        {"half_life_days": [policy.katabasis.scar_half_life_days], "stained": [policy.decay.bloodstain_multiplier]}
+    )
 
 
 _LINE_VOTES = """
@@ -89,8 +103,8 @@ _PROPOSITIONS = """
     )
     select holder as golem_id, prior_id, 'proposition' as kind, if(contradicted, 'contradicted', 'quorum') as origin,
         action_type, regime, anomaly_band, gas_band, sign, confidence_ppm, last_vote_at as confirmed_at,
-        false as is_bloodstain, 0.0 as pleasure, 0.0 as arousal, 0.0 as dominance
-    from held join scenes on prior_id = scenes.proposition_id order by golem_id, prior_id
+        false as is_bloodstain, half_life_days, 0.0 as pleasure, 0.0 as arousal, 0.0 as dominance
+    from held join scenes on prior_id = scenes.proposition_id, half_lives order by golem_id, prior_id
 """
 
 
@@ -107,4 +121,9 @@ def propositions_as_priors(lines: pa.Table, entries: pa.Table, deaths: pa.Table,
     votes = query_tables(_LINE_VOTES, votes=ballots.votes, causes=ballots.causes, lines=lines).cast(VOTE_SCHEMA)
     counted = consensus(votes, contiguous(votes["vote_id"]), policy.katabasis)
     names = ["proposition_id", "source", "action_type", "regime", "anomaly_band", "gas_band", "sign"]
-    return query_tables(_PROPOSITIONS, counted=counted, claims=with_claims(entries).select(names)).cast(PRIOR_SCHEMA)
+    tables: dict[str, Any] = {
+        "counted": counted,
+        "claims": with_claims(entries).select(names),
+        "half_lives": _half_lives(policy),
+    }
+    return query_tables(_PROPOSITIONS, **tables).cast(PRIOR_SCHEMA)

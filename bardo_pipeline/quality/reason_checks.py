@@ -59,10 +59,14 @@ _RULES = (
     (re.compile(r"no position; the playbook enters this regime"), "add_liquidity"),
     (re.compile(r"anomaly ([\d.]+) is below the threshold that scars and propositions raise to ([\d.]+)"), "hold"),
     (re.compile(r"anomaly ([\d.]+) reaches the threshold that propositions lower to ([\d.]+)"), "rebalance"),
+    (re.compile(r"anomaly ([\d.]+) is below the threshold that lessons of dreams raise to ([\d.]+)"), "hold"),
+    (re.compile(r"anomaly ([\d.]+) reaches the threshold that lessons of dreams lower to ([\d.]+)"), "rebalance"),
 )
-_STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED, _WARY, _URGED = range(
-    len(_RULES)
-)
+(
+    _STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED, _WARY, _URGED,
+    _TAUGHT_TO_WAIT, _TAUGHT_TO_MOVE,
+) = range(len(_RULES))  # fmt: skip
+_WAITS, _MOVES = (_WARY, _TAUGHT_TO_WAIT), (_URGED, _TAUGHT_TO_MOVE)
 _REFUSALS = (
     (re.compile(r"a warning stands against acting here: .+"), "blocked"),
     (re.compile(r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
@@ -194,7 +198,7 @@ def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     mints = action in ("rebalance", "add_liquidity")
     if row["schema_version"] >= _WIDTHS_SINCE and (stated["width"] is not None) is not mints:
         yield wrong("a half-width is stated for a new range, and for this alone")
-    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES, _GONE, _WARY, _URGED)):
+    if held is not (code in (_STAY, _MOVE, _FALLEN, _FEES, _GONE, *_WAITS, *_MOVES)):
         yield wrong("a position is open" if held else "no position is open")
     if code == _BORN and row["tick"] != 1:
         yield wrong(f"the tick is {row['tick']}")
@@ -208,20 +212,24 @@ def _rule_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _number_problems(
     row: dict[str, Any], code: int, size: float, limit: float, wrong: Any
 ) -> Iterator[tuple[str, str]]:
-    below = code in (_STAY, _COOLING, _WARY)
+    below = code in (_STAY, _COOLING, *_WAITS)
     if (size > limit + 2 * _ROUNDED) if below else (size < limit - 2 * _ROUNDED):
         yield wrong("the numbers contradict the sentence")
     drawdown = next((p["value"] for p in row["probe_results"] if p["probe"] == "circuit_breaker"), None)
     fees = sum(p["fees_owed_micros"] for p in row["observation"]["positions"])
     recorded = {
-        **dict.fromkeys((_STAY, _MOVE, _WARY, _URGED), row["observation"]["anomaly_score"]), _FALLEN: drawdown,
+        **dict.fromkeys((_STAY, _MOVE, *_WAITS, *_MOVES), row["observation"]["anomaly_score"]), _FALLEN: drawdown,
         _FEES: fees, _REENTER: row["tick"], _COOLING: row["tick"],
     }[code]  # fmt: skip
     if recorded is None or abs(size - recorded) > (1.0 if code == _FEES else _ROUNDED):
         yield wrong(f"the record has {recorded}")
     weight = (row["retrieval"] or {"prior_weight": 0.0})["prior_weight"]
-    if (code == _WARY and weight >= 0.0) or (code == _URGED and weight <= 0.0):
-        yield wrong(f"the scars and propositions weigh {weight}")
+    if (code in _WAITS and weight >= 0.0) or (code in _MOVES and weight <= 0.0):
+        yield wrong(f"the priors weigh {weight}")
+    if code in (_TAUGHT_TO_WAIT, _TAUGHT_TO_MOVE):
+        sign = 1 if code == _TAUGHT_TO_MOVE else -1
+        if all(prior["kind"] != "lesson" or prior["sign"] != sign for prior in row["retrieval"]["priors"]):
+            yield wrong("no lesson of a dream was retrieved that says so")
 
 
 def _refusal_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:

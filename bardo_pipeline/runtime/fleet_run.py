@@ -28,6 +28,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.derive_home import complete_deaths
+from bardo_pipeline.derivation.dreams.derive_dreams import lived_lessons
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge, lived_failures
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
@@ -158,6 +159,7 @@ class FleetRun(Cohort):
                 bundle_hash=birth.bundle_hash, instincts=start.instincts,
             )  # fmt: skip
             self.credits.note(begun.decisions)
+            self.begin_dreaming(golem_id, birth, at)
         self._inherit_priors(dict(births))
         self.context.log.record(events, self.clock())
         withdraw(self.context, now=self.clock())  # entries of an ordered kit may have been retracted meanwhile
@@ -218,7 +220,7 @@ class FleetRun(Cohort):
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
 
     def _remember_again(self, upto: dict[str, int], decisions: pa.Table) -> None:
-        """Derive credits, failures and priors of golems again from the records that are not retracted.
+        """Derive credits, failures, lessons and priors of golems again from the records that are not retracted.
 
         upto: golem to its last closed cycle. decisions: those of all these cycles.
         """
@@ -227,6 +229,7 @@ class FleetRun(Cohort):
         self.credits.note(decisions)
         self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
         self.failures.absorb(lived_failures(self.context, upto, left_out, decisions))
+        self.lessons.absorb(lived_lessons(self.context, upto, left_out))
         self._inherit_priors({g: b for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True) if g in upto})
 
     def _chunk(self, start: int, stop: int, reorged: BoolArray | None) -> dict[str, int]:

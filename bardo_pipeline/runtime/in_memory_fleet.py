@@ -21,6 +21,7 @@ from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curator_state import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
+from bardo_pipeline.dreams.lived_lessons import LivedLessons
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -106,14 +107,14 @@ class Lives:
 class Cohort:
     """A fleet in a market, with the curator's state of its golems, the credits of their retrievals and their failures.
 
-    propositions: held as priors (PRIOR_SCHEMA). ends: deaths of ancestors (DEATH_TICKS).
+    lessons: of their dreams. propositions: held as priors (PRIOR_SCHEMA). ends: deaths of ancestors (DEATH_TICKS).
     """
 
     def __init__(self, tape: Tape, fleet: Fleet, policy: Policy, derivation_id: str | None = None) -> None:
         self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
         self.mind, self.names, self.credits = CuratorState(policy), EntryNames(), CreditTotals()
         self.failures, self.propositions = LivedFailures(policy), PRIOR_SCHEMA.empty_table()
-        self.ends = DEATH_TICKS.empty_table()
+        self.ends, self.lessons = DEATH_TICKS.empty_table(), LivedLessons(policy)
         self._scars: tuple[pa.Table, pa.Table] = (self.failures.rows, PRIOR_SCHEMA.empty_table())
 
     def step_chunk(
@@ -146,7 +147,7 @@ class Cohort:
         return Chunk(out, self.tape, start, fleet.golem_ids, recall, self._derivation_id, policy), cause
 
     def close_cycles(self, records: pa.Table, upto: dict[str, int]) -> Curation:
-        """Curate closed cycles up to `upto`, then credit their retrievals and qualify their failures.
+        """Curate closed cycles up to `upto`, credit their retrievals, qualify their failures, and dream.
 
         Return the new decisions.
         """
@@ -155,13 +156,30 @@ class Cohort:
         self.credits.note(made.decisions)
         self.credits.credit(records, cycle, self._policy.curator)
         self.failures.close(records, self._rules_of)
+        self.lessons.close(records)
         return made
 
+    def begin_dreaming(self, golem_id: str, birth: Born, at: datetime) -> None:
+        """Begin the dreams of a newborn golem."""
+        born_us = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        width = birth.traits.range_half_width_ticks
+        self.lessons.begin(golem_id, width, born_us, has_bundle=birth.bundle_hash is not None)
+
     def priors(self) -> pa.Table:
-        """Return the scars and propositions that golems hold (PRIOR_SCHEMA); scars follow from all failures."""
+        """Return scars, propositions and lessons that golems hold (PRIOR_SCHEMA); scars follow from all failures."""
         if self._scars[0] is not self.failures.rows:
             self._scars = self.failures.rows, scars_as_priors(self.failures.rows, self.ends, self._policy)
-        return pa.concat_tables([self._scars[1], self.propositions])
+        return pa.concat_tables([self._scars[1], self.propositions, self._standing_lessons()])
+
+    def _standing_lessons(self) -> pa.Table:
+        """Return the lessons that their owners did not retract by each golem's last curated cycle."""
+        lessons, span = self.lessons.priors(), self._policy.curator.cycle_ticks
+        orders = self.mind.overrides.due({}, self.mind.done, span)
+        retracted = {(order.golem_id, order.entry_id) for order in orders if order.kind == "EntryRetracted"}
+        if not retracted:
+            return lessons
+        held = zip(lessons["golem_id"].to_pylist(), lessons["prior_id"].to_pylist(), strict=True)
+        return lessons.filter(pa.array([pair not in retracted for pair in held], pa.bool_()))
 
     def _rules_of(self, golem_ids: list[str]) -> pa.Table:
         """Return the rules of golems as of their last curated cycle, in the columns of decisions (RULE_COLUMNS)."""
@@ -175,8 +193,9 @@ class Cohort:
         return pa.table({n: columns.get(n, rules[n] if n in rules.column_names else None) for n in RULE_COLUMNS})
 
     def forget(self, golem_ids: set[str]) -> None:
-        """Forget the credits, failures and propositions of golems."""
+        """Forget the credits, failures, lessons and propositions of golems."""
         self.credits.forget(golem_ids)
+        self.lessons.forget(golem_ids)
         self.failures.forget(golem_ids)
         gone = pc.is_in(self.propositions["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
         self.propositions = self.propositions.filter(pc.invert(gone))
@@ -215,6 +234,7 @@ class InMemoryFleet(Cohort):
             base = start.birth.traits.rebalance_threshold
             begun = self.mind.begin_life(start.golem_id, at=at, base_threshold=base, inherited=entries, bundle_hash="-")
             self.credits.note(begun.decisions)
+            self.begin_dreaming(start.golem_id, start.birth, at)
         self._clear_pending()
 
     def live(self, stop: int) -> Lives:

@@ -16,6 +16,7 @@ PROBES = "tests/unit/heartbeat/test_probes.py"
 RECALL = "tests/unit/heartbeat/test_recall.py"
 RECOLLECTION = "tests/unit/heartbeat/test_recollection.py"
 PRIORS = "tests/unit/heartbeat/test_priors.py"
+LIVED_LESSONS = "tests/property/dreams/test_lived_lessons.py"
 REPORTED = "tests/unit/curator/test_reported_causes.py"
 CREDITED = "tests/property/heartbeat/test_credited_fleet.py"
 CHOOSE = "tests/unit/heartbeat/test_choose.py"
@@ -290,6 +291,12 @@ FAULTS = (
     Fault("failures are not qualified in life", "KAT-7", "runtime/in_memory_fleet.py",
           "self.failures.close(records, self._rules_of)", "pass",
           (f"{CREDITED}::test_a_fleet_qualifies_the_failures_of_its_closed_cycles_and_retrieves_their_scars",)),
+    Fault("lessons do not reach the tick", "KAT-7", "runtime/in_memory_fleet.py",
+          "self.propositions, self._standing_lessons()])", "self.propositions])",
+          (f"{LIVED_LESSONS}::test_a_tick_decides_by_a_lesson_of_the_golems_own_dreams_and_its_reason_says_so",)),
+    Fault("a lesson about waiting urges to act", "KAT-7", "dreams/lived_lessons.py",
+          "np.where(change == HIGHER, -1, 1)", "1",
+          (f"{LIVED_LESSONS}::test_a_lesson_to_wait_speaks_against_acting",)),
     Fault("priors do not move the threshold", "KAT-7", _DECIDE,
           "choice.prior_weight = prior_weight(memory, recall, len(golem))", "pass",
           (f"{PRIORS}::test_scars_hold_a_golem_back_and_propositions_may_urge_it_on",)),

@@ -119,7 +119,7 @@ def _quarantine(
 _CLAIM_COLUMNS = (
     "origin", "kind", "provenance", "decay_class", "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm",
     "confidence_origin_ppm", "generation", "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count",
-    "created_us", "validated_us",
+    "level_p10", "level_p90", "created_us", "validated_us",
 )  # fmt: skip
 """Columns taken from a received entry; the golem keeps its own evidence about the situation."""
 

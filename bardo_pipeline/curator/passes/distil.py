@@ -170,7 +170,7 @@ def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
 def _is_usual(state: GrimoireState, rows: Int64Array, median: Int64Array, policy: Policy) -> BoolArray:
     """Return whether each median lies between the percentiles that its baseline states, widened by the tolerance.
 
-    An inherited baseline states its quartiles alone until its heir restates it.
+    A baseline from a library, or from a bundle of an earlier version, states its quartiles alone until it is restated.
     """
     tolerance, is_whole = policy.curator.level_tolerance, state["level_p90"][rows] > 0
     low = np.where(is_whole, state["level_p10"][rows], state["effect_low_ppm"][rows])

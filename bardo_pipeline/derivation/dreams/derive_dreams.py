@@ -28,6 +28,7 @@ from bardo_pipeline.derivation.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
 from bardo_pipeline.dreams.lessons import lesson_id
+from bardo_pipeline.dreams.lived_lessons import LESSON_COLUMNS, LivedLessons
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Due, LastDream, cycles_of, dreams_due
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -109,6 +110,16 @@ def _records_since(
 def dream_again(context: DerivationContext, golem_ids: Iterable[str], left_out: LeftOut) -> DreamResult:
     """Return all dreams up to each golem's last derived cycle, without retracted records; save nothing."""
     return _dream(context, _records_since(context, {}, golem_ids, left_out), DreamState.empty(), left_out)
+
+
+def lived_lessons(context: DerivationContext, upto: Mapping[str, int], left_out: LeftOut) -> LivedLessons:
+    """Return the lessons that golems' dreams gave them in their cycles up to `upto`, from their records."""
+    lived = LivedLessons(context.policy)
+    for golem_id, born in sorted(_births(context, sorted(upto)).items()):
+        width = born["traits"]["range_half_width_ticks"]
+        lived.begin(golem_id, width, born["at_us"], has_bundle=born["bundle_hash"] is not None)
+    lived.close(queries.closed_records(context, LESSON_COLUMNS, dict.fromkeys(upto, 1), upto, left_out))
+    return lived
 
 
 def _closed_and_curated(context: DerivationContext) -> dict[str, int]:

@@ -389,13 +389,13 @@ class Trial(Part):
 
 
 class RetrievedPrior(Part):
-    """A retrieved scar or proposition with the factors of its score; importance includes KAT's modifiers.
+    """A retrieved scar, proposition or lesson of a dream with the factors of its score.
 
-    sign: 1 acting pays, -1 it harms.
+    importance includes KAT's modifiers. sign: 1 acting pays, -1 it harms.
     """
 
     prior_id: Name
-    kind: Literal["scar", "proposition"]
+    kind: Literal["scar", "proposition", "lesson"]
     sign: Annotated[int, Field(ge=-1, le=1)]
     confidence: Unit
     score: Unit
@@ -411,8 +411,8 @@ class Retrieval(Part):
     reason: the rule that decided, with its numbers. contrarian: entries of the opposite mood were preferred. coverage:
     known share of the protocol's levels. awake, asleep: entries that could be retrieved, and those that are dormant or
     below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before. priors:
-    scars, then propositions. prior_weight: weight of those about exactly this situation for re-centring, negative
-    against it.
+    scars, propositions, then lessons of dreams. prior_weight: weight of those about exactly this situation for
+    re-centring, negative against it.
     """
 
     skipped: bool

@@ -16,6 +16,8 @@ from bardo_pipeline.heartbeat.decide import (
     MOVE,
     RULES,
     STAY,
+    TAUGHT_TO_MOVE,
+    TAUGHT_TO_WAIT,
     URGED,
     WARY,
 )
@@ -103,7 +105,7 @@ def _retrieval(thinkers: Rows) -> pa.Array:
 
 
 def _priors(thinkers: Rows) -> pa.Array:
-    """Build the retrieved scars and propositions with the factors of their scores."""
+    """Build the retrieved priors with the factors of their scores."""
     recall, type_ = thinkers.chunk.recall, record_type("retrieval").field("priors").type
     places = thinkers["memory_priors"]
     pick = (places >= 0).reshape(-1)
@@ -159,7 +161,7 @@ def _rule_texts(thinkers: Rows) -> pa.Array:
     """Return the rule that decided, with its numbers: "anomaly 0.7600 reaches the playbook's 0.7500"."""
     rule = thinkers["choice_rule"]
     size, limit = thinkers["choice_rule_size"], thinkers["choice_rule_limit"]
-    shares = pa.array(np.isin(rule, (STAY, MOVE, FALLEN, WARY, URGED)))
+    shares = pa.array(np.isin(rule, (STAY, MOVE, FALLEN, WARY, URGED, TAUGHT_TO_WAIT, TAUGHT_TO_MOVE)))
     numbers = (
         pc.if_else(shares, fixed(values, 4), pa.array(np.floor(values).astype(np.int64)).cast(pa.string()))
         for values in (size, limit)

@@ -25,12 +25,15 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, shed
 from bardo_pipeline.policy import Policy
 
+_UNSTATED = ("level_p10", "level_p90")
+"""Columns that a library does not hold: it states the quartiles of a level alone."""
+
 
 def as_entries(rows: pa.Table) -> pa.Table:
     """Return library rows as active entries (ENTRY_SCHEMA) with their deposited confidence and no own experience."""
     count = rows.num_rows
     columns: dict[str, Any] = {name: rows[name] for name in ("entry_id", *CONTENT)}
-    columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
+    columns |= dict.fromkeys((*SHED_COLUMNS, *_UNSTATED), np.zeros(count, np.int64))
     columns |= {"confidence_ppm": rows["deposited_ppm"], "fades_at": pa.nulls(count, MOMENT)}
     columns |= {"golem_id": pa.repeat(bundle.LIBRARIAN, count), "status": pa.repeat("active", count)}
     return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)

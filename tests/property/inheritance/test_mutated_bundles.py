@@ -177,7 +177,7 @@ def untrusted_signature(files: Files, chance: random.Random) -> Files:
 
 
 def later_version(files: Files, chance: random.Random) -> Files:
-    manifest = orjson.loads(files[MANIFEST]) | {"schema_version": chance.choice((0, 3, 99, True, None, "2"))}
+    manifest = orjson.loads(files[MANIFEST]) | {"schema_version": chance.choice((0, 4, 99, True, None, "3"))}
     manifest["bundle_hash"] = manifest_hash(manifest)
     return dict(signed_bundle(open_bundle(files | {MANIFEST: canonical(manifest)})).files)
 

@@ -83,6 +83,10 @@ class Memory:
         self.events.extend(events)
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Birth of the founders: before every market."""
+
+
 @dataclass(frozen=True)
 class Lived:
     """The result of a fleet: its records by golem and tick, its deaths and births by golem."""
@@ -130,7 +134,7 @@ class MemoryFleetRun(fleet_run.FleetRun):
 
     @override
     def _found_lineages(self) -> None:
-        self._welcome([self._birth(f"{self.run.name}/{i}", 0, self._owner(i)) for i in self._lineages], 0)
+        self._welcome([self._birth(f"{self.run.name}/{i}", 0, self._owner(i)) for i in self._lineages], EPOCH)
 
     def _owner(self, lineage: int) -> str:
         return self.run.founding.owners[lineage % len(self.run.founding.owners)]

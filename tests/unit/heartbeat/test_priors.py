@@ -12,11 +12,24 @@ from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.record.model import REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat.caution import moved_threshold, prior_weight
-from bardo_pipeline.heartbeat.decide import HOLD, MOVE, REBALANCE, RULES, STAY, URGED, WARY, Choice, choose
+from bardo_pipeline.heartbeat.decide import (
+    HOLD,
+    MOVE,
+    REBALANCE,
+    RULES,
+    STAY,
+    TAUGHT_TO_MOVE,
+    TAUGHT_TO_WAIT,
+    URGED,
+    WARY,
+    Choice,
+    choose,
+)
 from bardo_pipeline.heartbeat.fleet import PRIORS
 from bardo_pipeline.heartbeat.gas_gate import age_payments
 from bardo_pipeline.heartbeat.observe import observe
 from bardo_pipeline.heartbeat.recall_table import (
+    LESSONS,
     PROPOSITIONS,
     SCARS,
     EntryNames,
@@ -38,12 +51,16 @@ POLICY = Policy()
 
 def prior(prior_id: str, origin: str = "own", cell: tuple[str, str, str] = HERE, **changed: Any) -> dict[str, Any]:
     """Return a prior of g-1 about re-centring, confirmed now, at 80 %."""
-    kind = "proposition" if origin in ("quorum", "contradicted") else "scar"
+    kind = "proposition" if origin in ("quorum", "contradicted") else "lesson" if origin == "dream" else "scar"
+    origin = "own" if origin == "dream" else origin
+    half_life = POLICY.katabasis.scar_half_life_days
+    if origin == "bloodstain":
+        half_life *= POLICY.decay.bloodstain_multiplier
     plain = {
         "golem_id": "g-1", "prior_id": prior_id, "kind": kind, "origin": origin, "action_type": "rebalance",
         "regime": cell[0], "anomaly_band": cell[1], "gas_band": cell[2], "sign": -1, "confidence_ppm": 800_000,
         "confirmed_at": DIED, "is_bloodstain": origin == "bloodstain", "pleasure": 0.0, "arousal": 0.0,
-        "dominance": 0.0,
+        "dominance": 0.0, "half_life_days": half_life,
     }  # fmt: skip
     return plain | changed
 
@@ -57,7 +74,7 @@ def holding(*priors: dict[str, Any], entries: tuple[Any, ...] = (), at_us: int =
 
 def held(recall: Recall, shelf: int, **changed: Any) -> list[str]:
     """Return the ids of the scars or propositions retrieved in a situation, best first."""
-    places = look(recall, **changed).priors[:, 0].reshape(2, PRIORS)[shelf - 1]
+    places = look(recall, **changed).priors[:, 0].reshape(3, PRIORS)[shelf - 1]
     return [recall.names.ids[recall.code[place]] for place in places if place >= 0]
 
 
@@ -81,6 +98,8 @@ def test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved() ->
     recall = holding(*reversed(scars), *reversed(claims), prior("away", cell=other, confidence_ppm=10**6))
     assert held(recall, SCARS) == ["scar-0", "scar-1", "scar-2"]
     assert held(recall, PROPOSITIONS) == ["claim-0", "claim-1", "claim-2"]
+    lessons = [prior(f"lesson-{i}", "dream", confidence_ppm=300_000 - 10_000 * i, sign=1) for i in range(4)]
+    assert held(holding(*lessons, *scars), LESSONS) == ["lesson-0", "lesson-1", "lesson-2"]
     faded = {"regime_before": REGIMES.index("trending_up"), "regime_ticks": 10}
     two = holding(scars[0], prior("away", cell=other))
     assert held(two, SCARS) == ["scar-0"]
@@ -138,6 +157,8 @@ def test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_proposi
     rule = sure(about(HERE, action_type="rebalance"), kind="heuristic", sign=1, confidence_ppm=900_000)
     assert weight(prior("claim", "quorum"), entries=(rule,)) == 0.0
     assert weight(prior("claim", "quorum"), prior("scar"), entries=(rule,)) == pytest.approx(-0.8)
+    assert weight(prior("lesson", "dream", sign=1)) == pytest.approx(0.8)
+    assert weight(prior("lesson", "dream", sign=1), entries=(rule,)) == 0.0
     away = sure(
         about(("unknown", *HERE[1:]), action_type="rebalance"), kind="heuristic", sign=1, confidence_ppm=900_000
     )
@@ -173,15 +194,18 @@ def decided(threshold: float, *origins: tuple[str, int]) -> tuple[Choice, float]
 @pytest.mark.row("KAT-7", "HB-4")
 def test_scars_hold_a_golem_back_and_propositions_may_urge_it_on() -> None:
     _, score = decided(0.99)
-    low, high = score - 0.01, score + 0.01
+    low, high, moved = score - 0.01, score + 0.01, (WARY, URGED, TAUGHT_TO_WAIT, TAUGHT_TO_MOVE)
     for threshold, origins, action, rule in (
         (low, (), REBALANCE, MOVE), (low, (("own", -1),), HOLD, WARY), (low, (("sibling", -1),), HOLD, WARY),
         (low, (("quorum", -1),), HOLD, WARY), (low, (("quorum", 1),), REBALANCE, MOVE),
         (high, (), HOLD, STAY), (high, (("quorum", 1),), REBALANCE, URGED), (high, (("own", -1),), HOLD, STAY),
+        (low, (("dream", -1),), HOLD, TAUGHT_TO_WAIT), (high, (("dream", 1),), REBALANCE, TAUGHT_TO_MOVE),
+        (low, (("dream", -1), ("own", -1)), HOLD, WARY), (high, (("dream", 1), ("quorum", 1)), REBALANCE, URGED),
+        (high, (("dream", 1), ("own", -1)), HOLD, STAY), (low, (("dream", 1),), REBALANCE, MOVE),
     ):  # fmt: skip
         choice, _ = decided(threshold, *origins)
         assert (choice.action[0], choice.rule[0]) == (action, rule), (threshold, origins)
-        limit = choice.threshold[0] if rule in (WARY, URGED) else threshold
+        limit = choice.threshold[0] if rule in moved else threshold
         assert choice.rule_size[0] == pytest.approx(score)
         assert choice.rule_limit[0] == pytest.approx(limit), RULES[rule]
 

@@ -3,14 +3,18 @@
 from datetime import timedelta
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bardo_pipeline.curator.passes.admit_received import _as_entries
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
 from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.inheritance.bundle_files import (
+    BUNDLE_VERSION,
     CROSSING_COLUMNS,
     ENTRIES,
     FILES,
@@ -20,7 +24,7 @@ from bardo_pipeline.inheritance.bundle_files import (
     read_bundle,
     seal,
 )
-from bardo_pipeline.inheritance.canonical_json import canonical
+from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.quality.bundle_expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
@@ -154,6 +158,39 @@ def test_an_heir_receives_the_entries_without_their_experience_sums() -> None:
         assert (row["origin_golem_id"], row["generation"]) == ("g-1", 1)
         assert [row[name] for name in SHED_COLUMNS] == [0] * len(SHED_COLUMNS)
     assert {r["text"] for r in heir.to_pylist()} == {r["text"] for r in ROWS}
+
+
+LEVEL = {"level_p10": 900, "effect_low_ppm": 1_200, "effect_mean_ppm": 1_500, "effect_high_ppm": 2_100}
+LEVEL |= {"level_p90": 9_000}
+
+
+def stated(rows: pa.Table) -> list[dict[str, int]]:
+    return [{name: row[name] for name in LEVEL} for row in rows.to_pylist()]
+
+
+@pytest.mark.row("INH-7", "MEM-3")
+def test_the_outer_percentiles_of_a_level_cross_a_death_and_a_purchase() -> None:
+    bundle = bundle_of(entry(about=baseline("gas_price"), own_count=9, **LEVEL))
+    assert bundle.manifest["schema_version"] == BUNDLE_VERSION == 3
+    heir = inherited_entries(bundle, "heir", POLICY)
+    assert stated(heir) == [LEVEL]
+    assert stated(fold(received_decisions(heir, bundle.bundle_hash, DIED, POLICY.hash))) == [LEVEL]
+    arrival = Arrival("g-2", 1, "an event", DIED, "import", bundle.bundle_hash, "g-1")
+    assert stated(_as_entries(bundle.entries(), arrival)) == [LEVEL]
+
+
+@pytest.mark.row("INH-7", "EV-2")
+def test_a_bundle_of_the_second_version_is_read_and_states_no_outer_percentiles() -> None:
+    bundle = bundle_of(entry(about=baseline("gas_price"), own_count=9, **LEVEL))
+    bare = [{n: v for n, v in row.items() if n not in ("level_p10", "level_p90")} for row in bundle.rows(ENTRIES)]
+    head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")} | {"schema_version": 2}
+    files = {name: content for name, content in bundle.files.items() if name != MANIFEST}
+    lines = jsonl(pa.Table.from_pylist(bare))
+    for content in (lines, lines.replace(b"{", b'{"note":"",', 1)):  # in bulk, and row by row
+        former = read_bundle(seal(files | {ENTRIES: content}, head).files)
+        assert (former.plain_entries() is None) is (content != lines)
+        assert stated(inherited_entries(former, "heir", POLICY)) == [LEVEL | {"level_p10": 0, "level_p90": 0}]
+    assert open_bundle(seal(files | {ENTRIES: lines}, head | {"schema_version": 3}).files).plain_entries() is None
 
 
 def test_inherited_confidence_is_85_percent_at_death_or_the_floor() -> None:
