@@ -134,6 +134,18 @@ class Calls(ABC, Generic[T]):
                   "token_pair": token_pair, "importance": importance, "dream_tag": dream_tag}  # fmt: skip
         return self.tool("memory_store_episode", golem=golem, **_present(wanted))
 
+    def remember_all(self, episodes: Sequence[str | Mapping[str, Any]], *, golem: str | None = None) -> T:
+        """Store many episodes in one commit; `stored` and `refused` list each by its index in the call.
+
+        The call raises ServerError if it stores none.
+
+        Parameters
+        ----------
+        episodes : 1 to 1,000 texts, each by its words alone or with the arguments of `remember` by name
+        """
+        given = [_episode(one) for one in episodes]
+        return self._send(_posted("/v1/texts", given, self.golem if golem is None else golem))
+
     def record_execution(self, *, golem: str | None = None, **arguments: Any) -> T:
         """Record an execution of a strategy before it settles (memory_record_execution)."""
         return self.tool("memory_record_execution", golem=golem, **arguments)
@@ -225,7 +237,12 @@ class Calls(ABC, Generic[T]):
         return self._send(Call("GET", "/v1/status"))
 
 
-def _posted(path: str, document: Mapping[str, Any], golem: str | None = None) -> Call:
+def _episode(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    fields = {"reflection": given} if isinstance(given, str) else _present(given)
+    return {"tool": "note", "outcome": {}, "chain": "", **fields}
+
+
+def _posted(path: str, document: Mapping[str, Any] | Sequence[Any], golem: str | None = None) -> Call:
     return Call("POST", path, content=json.dumps(document, default=str).encode(), golem=golem)
 
 

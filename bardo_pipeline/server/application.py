@@ -34,7 +34,7 @@ from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
-from bardo_pipeline.server.openapi import ARROW, LINES, Operation, openapi_document
+from bardo_pipeline.server.openapi import ARROW, EPISODES, LINES, RECORDS, Operation, openapi_document
 from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
@@ -57,7 +57,7 @@ from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.tools.catalogue import TOOLS
 
-BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216}
+BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216}
 """Path prefix -> longest body."""
 
 OPERATIONS = (
@@ -77,7 +77,14 @@ OPERATIONS = (
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
     Operation("POST", "/v1/search", "The same, with the parameters as JSON.", SearchParameters, has_table=True),
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
-    Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", takes_records=True),
+    Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
+    Operation(
+        "POST",
+        "/v1/texts",
+        "Store many episodes in one commit; each is checked alone.",
+        body=EPISODES,
+        takes_golem=True,
+    ),
     Operation("GET", "/v1/tools", "Memory tools with their schemas."),
 )
 
@@ -147,6 +154,7 @@ class Application:
             Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
             Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
+            Route("/v1/texts", self._counted("/v1/texts", self.texts), methods=["POST"]),
             Route("/v1/tools", self._counted("/v1/tools", self.tools)),
             Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
         ]
@@ -388,6 +396,13 @@ class Application:
 
     # tools
 
+    async def texts(self, request: Request) -> Response:
+        """Store episodes of the golem in the header `Bardo-Golem`; answer when they are durable and found by words."""
+        is_lines = _content_kind(request, "a text") == LINES
+        body = await request.body()
+        episodes = await self._warm.run(lambda: _values(body, is_lines=is_lines))
+        return json_response(*await self._runner.store_all(_caller(request), episodes))
+
     async def tools(self, request: Request) -> Response:
         """List the memory tools."""
         await _given(request, NoParameters)
@@ -492,6 +507,28 @@ def _json_object(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ServerError(400, "JSONError", "the body is no JSON object", "send one JSON object")
     return document
+
+
+def _values(body: bytes, *, is_lines: bool) -> list[object]:
+    """Return the values of a JSON array or of JSON lines; a line that is no JSON gives its error as the value.
+
+    Raises ServerError 400 for a body that is no JSON array.
+    """
+    if is_lines:
+        return [_value(line) for line in body.split(b"\n") if line.strip()]
+    values = _value(body)
+    if isinstance(values, ServerError):
+        raise values
+    if not isinstance(values, list):
+        raise ServerError(400, "JSONError", "the body is no JSON array", f"send an array, or {LINES}")
+    return values
+
+
+def _value(text: bytes) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return ServerError(400, "JSONError", f"the text is no JSON ({error})", "send JSON")
 
 
 def _arrow_stream(table: pa.Table, fresh: dict[str, Any]) -> bytes:

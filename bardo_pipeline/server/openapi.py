@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,17 @@ from pydantic import BaseModel
 
 from bardo_pipeline.server.parameters import NoParameters
 from bardo_pipeline.tools.catalogue import TOOLS
+from bardo_pipeline.tools.store_episodes import EPISODES_MAX
 
 ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
+RECORDS = {"type": "object", "description": "A record: `bardo schema` prints its schema."}
+EPISODES = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": EPISODES_MAX,
+    "items": {"$ref": "#/components/schemas/memory_store_episode_arguments"},
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,8 @@ class Operation:
     summary : effect of the route
     parameters : model of its query parameters, or of its JSON body with POST
     has_table : whether an Arrow reader gets its rows as an IPC stream
-    takes_records : whether the body is records instead of parameters
+    body : JSON schema of a body that may be JSON lines instead; None for parameters
+    takes_golem : whether the header `Bardo-Golem` names the golem
     """
 
     method: str
@@ -33,7 +42,8 @@ class Operation:
     summary: str
     parameters: type[BaseModel] = NoParameters
     has_table: bool = False
-    takes_records: bool = False
+    body: Mapping[str, Any] | None = None
+    takes_golem: bool = False
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
@@ -107,12 +117,15 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "responses": {"200": {"description": "Answer.", "content": content}, **_refusals()},
     }
     names = [part.strip("{}") for part in operation.path.split("/") if part.startswith("{")]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+    ]
     schema = operation.parameters.model_json_schema()
-    if operation.takes_records:
-        record = {"type": "object", "description": "A record: `bardo schema` prints its schema."}
+    if operation.takes_golem:
+        parameters.append(_golem_header())
+    if operation.body is not None:
         described["requestBody"] = {"required": True, "content": {
-            "application/json": {"schema": record}, LINES: {"schema": {"type": "string"}}}}  # fmt: skip
+            "application/json": {"schema": operation.body}, LINES: {"schema": {"type": "string"}}}}  # fmt: skip
     elif operation.method == "POST":
         described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     else:

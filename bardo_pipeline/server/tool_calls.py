@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -14,9 +14,11 @@ from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.shared_texts import embed_stored
 from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.server.callers import Caller
+from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller as GolemCaller
 
 logger = logging.getLogger("bardo.server")
@@ -54,6 +56,42 @@ class ToolRunner:
             self._embed_soon()
         return result
 
+    async def store_all(self, caller: Caller, episodes: Sequence[object]) -> tuple[dict[str, Any], int]:
+        """Store episodes of the caller's golem in one commit; return the answer with `freshness`, and its status.
+
+        The status is 200 if one was stored, else that of the first refusal, and the answer then has its fields.
+
+        Parameters
+        ----------
+        episodes : arguments of memory_store_episode for each, or the error for which one was no JSON
+        """
+
+        def work(context: DerivationContext) -> tuple[dict[str, Any], int]:
+            golem = golem_of(context, caller)
+            result = store_episodes(
+                context, GolemCaller(golem, caller.owner), episodes, clock=self._clock, ids=self._ids, gate=self.gate
+            )
+            answer: dict[str, Any] = {
+                "stored": [
+                    {"index": index, "episode_id": one.text_id, "importance": one.importance,
+                     "estimated_retention_until": one.retained_until.isoformat()}
+                    for index, one in result.stored.items()
+                ],
+                "refused": [{"index": index, **document_of(error)} for index, error in result.refused.items()],
+                "counts": None if result.counts is None else result.counts.model_dump(),
+                "durable": True,
+                "freshness": asdict(self._warm.freshness(context, golem)),
+            }  # fmt: skip
+            if result.stored:
+                return answer, 200
+            first = next(iter(result.refused.values()))
+            return document_of(first) | answer, status_of(first)
+
+        answer, status = await self._warm.read(caller.owner, work)
+        if answer["stored"]:
+            self._embed_soon()
+        return answer, status
+
     def _embed_soon(self) -> None:
         """Give vectors to stored texts that wait for one, after the answer to their callers."""
         self._has_waiting = True
@@ -64,7 +102,8 @@ class ToolRunner:
         while self._has_waiting:
             self._has_waiting = False
             try:
-                await self._warm.read(None, lambda context: embed_stored(context, self._clock()))
+                if await self._warm.read(None, lambda context: embed_stored(context, self._clock())):
+                    self._has_waiting = True
             except BardoError as error:
                 logger.warning("stored texts wait for vectors: %s", error)
 

@@ -105,7 +105,7 @@ class MemorySearchResult(Result):
 
 
 def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResult:
-    text, now = _episode(arguments), call.clock()
+    text, now = episode_text(arguments), call.clock()
     text_id = life_event(call.golem_id, call.at, text).event_id
     called = call.called(f"Stored {text.importance} episode {text_id}", 1, now)
     (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, waits=False, beside=[called])
@@ -124,7 +124,7 @@ def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResu
     )
 
 
-def _episode(arguments: StoreEpisodeArguments) -> StoredText:
+def episode_text(arguments: StoreEpisodeArguments) -> StoredText:
     """Return the text of an episode: the reflection, else the text in the outcome, else tool and outcome.
 
     Raises ToolError for a text that is too long.

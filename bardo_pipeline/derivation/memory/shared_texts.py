@@ -218,10 +218,11 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
 
 def embed_stored(
     context: DerivationContext, now: datetime, golem_ids: Collection[str] = (), *, waits: bool = True
-) -> None:
+) -> bool:
     """Give vectors to texts of these golems, and with them to a limited number of texts that were just recorded.
 
-    The index is free for questions while the model works. If the model has drifted, texts stay waiting.
+    Returns whether texts are left for a further call. The index is free for questions while the model works. If the
+    model has drifted, texts stay waiting.
 
     Parameters
     ----------
@@ -230,7 +231,8 @@ def embed_stored(
     with shared_texts(context, now) as texts:
         embedding = texts.embedding
     if not embedding.acquire(blocking=waits):
-        return
+        return False
+    is_paused = False
     try:
         with shared_texts(context, now) as texts:
             others, limit = texts.fresh.difference(golem_ids), context.policy.search.embedded_at_once
@@ -238,12 +240,16 @@ def embed_stored(
             keys = others.union(golem_ids)
             texts.fresh = others if len(texts.index.waiting(keys)) > len(newest) else set()
         for batch in _batches(newest):
-            with suppress(EmbeddingPaused):
+            try:
                 hashes, vectors = embed_new(context, batch, now)
-                with texts.mutex:
-                    texts.index.hold(keys, hashes, vectors)
+            except EmbeddingPaused:
+                is_paused = True
+                break
+            with texts.mutex:
+                texts.index.hold(keys, hashes, vectors)
     finally:
         embedding.release()
+    return bool(texts.fresh) and not is_paused
 
 
 def _batches(texts: dict[str, str]) -> Iterator[dict[str, str]]:

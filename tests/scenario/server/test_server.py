@@ -314,6 +314,33 @@ def test_the_page_asks_for_a_token_and_loads_nothing(server: Served) -> None:
 
 
 @pytest.mark.row("X-13")
+def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(server: Served, pearl: Belongings) -> None:
+    with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
+        given = ["The tide turned before the lamp was lit.", {"reflection": "x", "importance": "vital"}]
+        stored = memory.remember_all([*given, {"reflection": "Fog came with the east wind.", "tool": "lookout"}])
+        assert [one["index"] for one in stored["stored"]] == [0, 2]
+        assert [(one["index"], one["error"]) for one in stored["refused"]] == [(1, "ToolError")]
+        assert stored["counts"]["after"] == stored["counts"]["before"] + 2
+        found = {hit["id"] for hit in memory.search("when was the lamp lit?", store="episodes")["results"]}
+        assert stored["stored"][0]["episode_id"] in found
+        with pytest.raises(ServerError, match="importance") as invalid:
+            memory.remember_all(given[1:])
+        assert invalid.value.status == 400
+    lines = b'{"tool": "a", "outcome": 1, "reflection": "b", "chain": ""}\n['
+    headers = {**server.headers(PEARL), "bardo-golem": pearl.heir, "content-type": "application/x-ndjson"}
+    for body, status in (
+        (b"[", 400),
+        (b"\n", 400),
+        (lines, 200),
+    ):
+        answer = httpx.post(f"{server.url}/v1/texts", content=body, headers=headers, trust_env=False, timeout=60)
+        assert answer.status_code == status, answer.text
+    assert [one["error"] for one in answer.json()["refused"]] == ["JSONError"]
+    foreign = {**headers, **server.headers(CORAL)}
+    answer = httpx.post(f"{server.url}/v1/texts", content=body, headers=foreign, trust_env=False, timeout=60)
+    assert (answer.status_code, "Fog" in answer.text) == (404, False)
+
+
 def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
     server: Served, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
