@@ -28,6 +28,7 @@ from bardo_pipeline.dreams.counterfactual_simulation import (
 from bardo_pipeline.dreams.dream_cycle import DreamInputs, update_hypotheses
 from bardo_pipeline.dreams.hypothesis_staging import CONFIRMED, Hypotheses
 from bardo_pipeline.dreams.hypothesis_table import lesson_entry_id
+from bardo_pipeline.dreams.lessons import acting_sign
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, recorded_market
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, Cycles, Due, LastDream, cycles_of, dreams_due
 from bardo_pipeline.grimoire.confidence import DAY_US
@@ -232,11 +233,11 @@ class LivedLessons:
             lesson_entry_id(golem_id, situation, CHANGES[code])
             for golem_id, situation, code in zip(golems, about, change.tolist(), strict=True)
         ]
-        count = len(rows)
+        count, said = len(rows), zip(change.tolist(), state["sign"][rows].tolist(), strict=True)
         columns: dict[str, Any] = {
             "golem_id": golems, "prior_id": ids, "kind": ["lesson"] * count, "origin": ["own"] * count,
             **{name: [getattr(s, name) for s in about] for name in _SITUATION},
-            "sign": state["sign"][rows] * np.where(change == HIGHER, -1, 1),
+            "sign": [acting_sign(CHANGES[code], sign) for code, sign in said],
             "confidence_ppm": state["confidence_ppm"][rows], "confirmed_at": moments(state["anchor_us"][rows]),
             "is_bloodstain": np.zeros(count, bool), "half_life_days": state.half_life_us(rows, self.policy) / DAY_US,
             **{name: np.zeros(count) for name in ("pleasure", "arousal", "dominance")},
