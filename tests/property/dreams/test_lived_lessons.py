@@ -125,6 +125,7 @@ def test_golems_derived_apart_join_the_others_and_forgotten_ones_leave() -> None
     assert np.isin(np.concatenate([part.golem for part in together._market]), [together._codes[second]]).all()
 
 
+@pytest.mark.row("KAT-7")
 def test_a_lesson_to_wait_speaks_against_acting() -> None:
     lived = LivedLessons(HASTY)
     lived.begin("g-1", 160, 0, has_bundle=False)
