@@ -23,6 +23,7 @@ from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, lesson_entry_id, lesson_of, text_of
 from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables, with_columns
 from bardo_pipeline.inheritance.weismann import with_fade_time
@@ -126,6 +127,24 @@ def lesson_id(row: Mapping[str, Any]) -> str:
     """Return the entry id of a hypothesis (a row of HYPOTHESIS_SCHEMA) once it is confirmed."""
     situation = Structure("pattern", **{n: row[n] for n in SITUATED})
     return lesson_entry_id(row["golem_id"], situation, row["change"])
+
+
+def acting_sign(change: str, sign: int) -> int:
+    """Return what a hypothesis says of re-centring: 1 it pays, -1 it harms, 0 nothing.
+
+    A higher threshold that pays speaks against re-centring; a lower one that pays speaks for it.
+    """
+    return sign * {"threshold_higher": -1, "threshold_lower": 1}.get(change, 0)
+
+
+def revision_of(row: Mapping[str, Any], confidence_ppm: int) -> str | None:
+    """Describe the staged revision of the playbook that a hypothesis (HYPOTHESIS_SCHEMA) makes; None without one."""
+    says = acting_sign(row["change"], row["sign"]) if row["state"] == "confirmed" else 0
+    if not says:
+        return None
+    edge = "down to the lower" if says > 0 else "up to the upper"
+    where = f"{row['regime']}, {row['anomaly_band']}, gas {row['gas_band']}"
+    return f"rebalanceThreshold moves {100 * confidence_ppm / PPM:.0f} % of the way {edge} edge of the band ({where})"
 
 
 def _identity(rows: pa.Table, mean_ppm: Sequence[int]) -> dict[str, Any]:

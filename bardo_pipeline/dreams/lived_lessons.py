@@ -28,6 +28,7 @@ from bardo_pipeline.dreams.counterfactual_simulation import (
 from bardo_pipeline.dreams.dream_cycle import DreamInputs, update_hypotheses
 from bardo_pipeline.dreams.hypothesis_staging import CONFIRMED, Hypotheses
 from bardo_pipeline.dreams.hypothesis_table import lesson_entry_id
+from bardo_pipeline.dreams.lessons import acting_sign
 from bardo_pipeline.dreams.recorded_market import RATES, RecordedMarket, recorded_market
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, Cycles, Due, LastDream, cycles_of, dreams_due
 from bardo_pipeline.grimoire.confidence import DAY_US
@@ -96,11 +97,11 @@ class LivedLessons:
         """
         if not records.num_rows:
             return
-        self._read(records.select(LESSON_COLUMNS))
+        closed = self._read(records.select(LESSON_COLUMNS))
         cycles = _joined(self._cycles)
         cycles = _taken(cycles, np.lexsort((cycles.cycle, cycles.golem)))
         self._cycles = [cycles]
-        due = dreams_due(cycles, {code: d.last for code, d in sorted(self._dreamers.items())}, self.policy.dreams)
+        due = dreams_due(cycles, {code: self._dreamers[code].last for code in closed}, self.policy.dreams)
         if len(due.golem):
             self._dream(due)
             self._priors = self._revisions()
@@ -147,8 +148,11 @@ class LivedLessons:
             self._tail = self._tail[0].filter(pa.array(living)), self._tail[1][living]
         self._priors = self._revisions()
 
-    def _read(self, records: pa.Table) -> None:
-        """Read market, cycles and verdicts of new records; trials began in them or in the last ones before."""
+    def _read(self, records: pa.Table) -> list[int]:
+        """Read market, cycles and verdicts of new records, whose trials may have begun in the last ones before.
+
+        Return the codes of their golems.
+        """
         names = list(self._codes)
         index = pc.index_in(records["golem_id"], value_set=pa.array(names, pa.string()))
         codes = np.array(list(self._codes.values()), np.int64)[index.to_numpy()]
@@ -180,6 +184,8 @@ class LivedLessons:
         kept = tick > last - self.policy.prediction.check_ticks
         tail = records.filter(pa.array(kept))
         self._tail = pa.concat_tables([others[0], tail]), np.concatenate([others[1], codes[kept]])
+        golems: list[int] = np.unique(codes[is_new]).tolist()
+        return golems
 
     def _situation(self, about: Structure) -> int:
         return self._situations.setdefault(about, len(self._situations))
@@ -232,11 +238,11 @@ class LivedLessons:
             lesson_entry_id(golem_id, situation, CHANGES[code])
             for golem_id, situation, code in zip(golems, about, change.tolist(), strict=True)
         ]
-        count = len(rows)
+        count, said = len(rows), zip(change.tolist(), state["sign"][rows].tolist(), strict=True)
         columns: dict[str, Any] = {
             "golem_id": golems, "prior_id": ids, "kind": ["lesson"] * count, "origin": ["own"] * count,
             **{name: [getattr(s, name) for s in about] for name in _SITUATION},
-            "sign": state["sign"][rows] * np.where(change == HIGHER, -1, 1),
+            "sign": [acting_sign(CHANGES[code], sign) for code, sign in said],
             "confidence_ppm": state["confidence_ppm"][rows], "confirmed_at": moments(state["anchor_us"][rows]),
             "is_bloodstain": np.zeros(count, bool), "half_life_days": state.half_life_us(rows, self.policy) / DAY_US,
             **{name: np.zeros(count) for name in ("pleasure", "arousal", "dominance")},

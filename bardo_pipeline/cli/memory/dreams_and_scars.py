@@ -62,6 +62,8 @@ def _hypothesis_text(row: dict[str, Any], golem: str | None) -> str:
     if row["entry_id"]:
         offered = ", offered to the clade" if row["pushed"] else ""
         lines.append(f"    known as entry {row['entry_id'][:12]}{offered}")
+    if row["revision"]:
+        lines.append(f"    staged revision of the playbook: {row['revision']}")
     for side, source in (("", "in imagined failures"), ("live_", "in later decisions")):
         if row[f"{side}count"]:
             mean, low, high = (row[f"{side}{n}_ppm"] for n in ("mean", "low", "high"))

@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import Retraction
 from bardo_pipeline.derivation.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
-from bardo_pipeline.dreams.lessons import lesson_id
+from bardo_pipeline.dreams.lessons import lesson_id, revision_of
 from bardo_pipeline.dreams.lived_lessons import LESSON_COLUMNS, LivedLessons
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Due, LastDream, cycles_of, dreams_due
@@ -273,7 +273,7 @@ def dreams_and_hypotheses(
     """Return the dreams by time and the current hypotheses by confidence, of one golem or of all.
 
     A hypothesis also has confidence_now_ppm, at its golem's newest tick; `fate`, which is its state, its last operation
-    or "expired"; and the entry_id of its lesson if it is confirmed.
+    or "expired"; the entry_id of its lesson if it is confirmed; and the revision of the playbook that it stages.
     """
     only = None if golem_id is None else [golem_id]
     dreams = context.projections.growing("dreams").read(golems=only)
@@ -287,6 +287,7 @@ def dreams_and_hypotheses(
         decay = 2.0 ** -(age / timedelta(days=row["half_life_days"])) if is_confirmed else 1.0
         row["confidence_now_ppm"] = round(row["confidence_ppm"] * decay)
         row["entry_id"] = lesson_id(row) if is_confirmed else None
+        row["revision"] = revision_of(row, row["confidence_now_ppm"])
         is_expired = row["state"] == "staged" and at >= row["expires_at"]
         row["fate"] = "expired" if is_expired else row["operation"] if row["state"] == "gone" else row["state"]
     ordered = dreams.sort_by([("at", "ascending"), ("golem_id", "ascending")]).to_pylist()

@@ -16,6 +16,7 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.dreams.counterfactual_simulation import CHANGES, HIGHER, LOWER, WIDER
 from bardo_pipeline.dreams.hypothesis_staging import COLUMNS, CONFIRMED, STATES, SUMS
 from bardo_pipeline.dreams.hypothesis_table import live_hypotheses
+from bardo_pipeline.dreams.lessons import revision_of
 from bardo_pipeline.dreams.lived_lessons import LivedLessons
 from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.events.record.model import REGIMES
@@ -87,6 +88,19 @@ def test_hypotheses_of_living_golems_are_those_of_the_table_in_any_portions(tmp_
     assert micros(lived.priors(), "confirmed_at").min(initial=0) >= 0
 
 
+def test_a_confirmed_hypothesis_states_the_revision_that_it_stages() -> None:
+    row = {"regime": "volatile", "anomaly_band": "broken", "gas_band": "dear", "state": "confirmed", "sign": 1}
+    edges = {change: revision_of(row | {"change": change}, 300_000) for change in CHANGES}
+    assert edges.pop("threshold_higher") == (
+        "rebalanceThreshold moves 30 % of the way up to the upper edge of the band (volatile, broken, gas dear)"
+    )
+    assert edges.pop("threshold_lower") == (
+        "rebalanceThreshold moves 30 % of the way down to the lower edge of the band (volatile, broken, gas dear)"
+    )
+    assert set(edges.values()) == {None}
+    assert revision_of(row | {"change": "threshold_lower", "state": "staged"}, 300_000) is None
+
+
 def test_golems_derived_apart_join_the_others_and_forgotten_ones_leave() -> None:
     records = day().records
     records = records.filter(pc.less_equal(records["tick"], 1_500))
@@ -111,6 +125,7 @@ def test_golems_derived_apart_join_the_others_and_forgotten_ones_leave() -> None
     assert np.isin(np.concatenate([part.golem for part in together._market]), [together._codes[second]]).all()
 
 
+@pytest.mark.row("KAT-7")
 def test_a_lesson_to_wait_speaks_against_acting() -> None:
     lived = LivedLessons(HASTY)
     lived.begin("g-1", 160, 0, has_bundle=False)
