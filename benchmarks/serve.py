@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,12 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller
 from benchmarks.ack import Lines, golem_id
 from benchmarks.figures import Figure
 
-CALLERS, QUESTIONS, BATCH = 16, 100, 50
+CALLERS, QUESTIONS, BATCH, TEXTS_TOGETHER = 16, 100, 50, 250
 OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
 START_AIM_S, SEARCH_AIM_MS, WRITES_AIM, EPISODES_AIM = 5.0, 30.0, 3_000.0, 20.0
 
@@ -71,6 +73,7 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
         stored = asyncio.run(_stored(root, token, rounds))
     core_search, core_ask, core_stored = _core(root, questions, rounds)
     bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
+    together, core_together = _texts_stored(folder / "texts", max(rounds // 4, 1))
     method = f"{CALLERS} callers in closed loops, {rounds} warm requests each, {texts:,} texts of one golem; p99; peer:"
     return [
         Figure("serve_start_s", spent, "s", START_AIM_S, spent / START_AIM_S, f"value <= {START_AIM_S:g}",
@@ -84,6 +87,10 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
                f"value >= {EPISODES_AIM:g}",
                f"{CALLERS} callers, a golem each, one memory_store_episode a request, each acknowledged durable and "
                "found by words at once; peer: memory_store_episode in threads without HTTP"),
+        Figure("http_texts_per_s", together, "texts/s", core_together, together / core_together,
+               f"value >= {WRITES_AIM:,.0f}",
+               f"{CALLERS} callers, a golem each, {TEXTS_TOGETHER} texts in one request of POST /v1/texts, each "
+               "acknowledged durable and found by words at once; peer: the same in threads without HTTP"),
     ]  # fmt: skip
 
 
@@ -190,6 +197,53 @@ async def _stored(root: Path, token: str, rounds: int) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
         return CALLERS * rounds / (time.perf_counter() - began)
+
+
+def _texts_stored(folder: Path, rounds: int) -> tuple[float, float]:
+    """Return the texts a second that 16 callers store many in a request, over HTTP and in threads of one process."""
+    root = _home(folder, 0)
+    with _served(root) as (_, token):
+        over_http = asyncio.run(_stored_together(root, token, rounds))
+    warm = WarmHome(root, threads=CALLERS)
+    opened = Barrier(CALLERS)
+
+    def caller(number: int) -> None:
+        for i in range(rounds):
+            with warm.context(None) as context:
+                store_episodes(context, Caller(golem_id(number)), _episodes(number, i), clock=utc_now,
+                               ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))  # fmt: skip
+
+    def opener(_: int) -> None:
+        with warm.context(None):
+            opened.wait()
+
+    try:
+        with ThreadPoolExecutor(CALLERS) as threads:
+            list(threads.map(opener, range(CALLERS)))
+            began = time.perf_counter()
+            list(threads.map(caller, range(CALLERS)))
+        return over_http, CALLERS * rounds * TEXTS_TOGETHER / (time.perf_counter() - began)
+    finally:
+        warm.close()
+
+
+async def _stored_together(root: Path, token: str, rounds: int) -> float:
+    """Return the texts a second that 16 callers store over HTTP, many in a request."""
+
+    async def caller(number: int, client: AsyncClient) -> None:
+        for i in range(rounds):
+            answer = await client.remember_all(_episodes(number, i), golem=golem_id(number))
+            assert len(answer["stored"]) == TEXTS_TOGETHER
+
+    async with AsyncClient(home=root, token=token, timeout_seconds=120) as client:
+        await asyncio.gather(*(client.remember_all(["warm"], golem=golem_id(number)) for number in range(CALLERS)))
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
+        return CALLERS * rounds * TEXTS_TOGETHER / (time.perf_counter() - began)
+
+
+def _episodes(number: int, i: int) -> list[dict[str, Any]]:
+    return [_episode(number, i * TEXTS_TOGETHER + place) for place in range(TEXTS_TOGETHER)]
 
 
 def _episode(number: int, i: int) -> dict[str, Any]:

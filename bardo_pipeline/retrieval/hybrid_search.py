@@ -116,17 +116,20 @@ def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, co
     relevance : of all texts in scope
     penalty : share of the score that a retention of 0 takes
     """
-    doc, text, passed, retained = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("doc", "text", "passed", "retained")
-    )
-    if not len(doc):
+    parts = [part for part in parts if part.passed.any()]
+    if not parts:
         return SEARCH_SCHEMA.empty_table()
+    places = [np.flatnonzero(part.passed) for part in parts]
+    counts = [len(place) for place in places]
+    doc, text, retained = (
+        np.concatenate([getattr(part, name)[place] for part, place in zip(parts, places, strict=True)])
+        for name in ("doc", "text", "retained")
+    )
     stores = sorted({part.store for part in parts})
-    store = np.repeat([stores.index(part.store) for part in parts], [len(part.doc) for part in parts])
     relevant = relevance[doc]
-    score = np.where(passed, np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9), 0.0)
-    key = text * len(stores) + store
-    ends = np.cumsum([len(part.doc) for part in parts])
+    score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
+    key = text * len(stores) + np.repeat([stores.index(part.store) for part in parts], counts)
+    starts = np.cumsum([0, *counts])
     wanted = 4 * count
     while True:  # many rows may share a text
         candidates = highest(score, wanted)
@@ -135,8 +138,8 @@ def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, co
         wanted *= 8
     rows = []
     for row in candidates.tolist():
-        part = int(np.searchsorted(ends, row, side="right"))
-        described = parts[part].describe(row - int(ends[part]) + len(parts[part].doc))
+        part = int(np.searchsorted(starts, row, side="right")) - 1
+        described = parts[part].describe(int(places[part][row - starts[part]]))
         rows.append((-score[row], parts[part].store, *described, row))
     best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
     for found in sorted(rows):
@@ -144,7 +147,7 @@ def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, co
     columns: dict[str, list[object]] = {name: [] for name in SEARCH_SCHEMA.names}
     for rank, (code, found) in enumerate(list(best.items())[:count], 1):
         row = found[-1]
-        holders = int(np.count_nonzero(passed & (key == code)))
+        holders = int(np.count_nonzero(key == code))
         values = (rank, *found[1:6], relevant[row], retained[row], score[row], holders)
         for name, value in zip(SEARCH_SCHEMA.names, values, strict=True):
             columns[name].append(value)

@@ -20,7 +20,8 @@ from bardo_pipeline.retrieval.text_index import FACETS, NONE, Doc, View
 def has_facet(view: View, name: str, values: Collection[str], code_of: Mapping[str | None, int]) -> BoolArray:
     """Return which texts have one of these values of a facet."""
     column = view.codes[: view.size, FACETS.index(name)]
-    return np.isin(column, [code_of[value] for value in values if value in code_of])
+    codes = [code_of[value] for value in values if value in code_of]
+    return column == codes[0] if len(codes) == 1 else np.isin(column, codes)
 
 
 def kept_texts(

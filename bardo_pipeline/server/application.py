@@ -185,6 +185,7 @@ class Application:
         finally:
             for task in idle:
                 task.cancel()
+            self._runner.close()
             await self._recorder.close()
             await asyncio.to_thread(self._warm.close)
 

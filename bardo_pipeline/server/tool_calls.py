@@ -92,6 +92,11 @@ class ToolRunner:
             self._embed_soon()
         return answer, status
 
+    def close(self) -> None:
+        """Give vectors to no further text; the next question or server does."""
+        if self._embedding is not None:
+            self._embedding.cancel()
+
     def _embed_soon(self) -> None:
         """Give vectors to stored texts that wait for one, after the answer to their callers."""
         self._has_waiting = True
