@@ -99,6 +99,7 @@ def test_a_call_with_a_closed_gate_a_foreign_golem_or_a_wrong_number_is_refused(
     assert home.kinds() == []
 
 
+@pytest.mark.full
 def test_all_episodes_of_a_call_get_vectors_behind_the_answer(tmp_path: Path) -> None:
     home, numbers = tool_home(tmp_path / "home"), count()
     several = home.context.policy.search.embedded_at_once + 3
