@@ -44,7 +44,13 @@ from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
-from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
+from bardo_pipeline.inheritance.heir_entries import (
+    GIVEN_COLUMNS,
+    evidence_bundles,
+    inherited_entries,
+    name_bundles,
+    received_decisions,
+)
 from bardo_pipeline.policy import Policy
 
 
@@ -55,7 +61,7 @@ class CuratorState:
     left_out: retractions that its records and decisions respect. overrides, proposed, arrivals: owners' orders, models'
     proposals and received bundles on record when the newest cycle closed. context: of the last `refresh_inputs`, from
     which cited records and received bundles are read. done: golem id to last curated cycle. touched: golems with
-    pending rows.
+    pending rows. bundles: (golem id, structure) to the bundle with inherited evidence about that choice.
     """
 
     policy: Policy
@@ -69,6 +75,7 @@ class CuratorState:
     done: dict[str, int] = field(default_factory=dict)
     pending: list[Curation] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
+    bundles: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def begin_life(
         self,
@@ -88,6 +95,7 @@ class CuratorState:
             assert bundle_hash is not None, "inherited entries come in a bundle"
             self.state.absorb(inherited)
             decisions = received_decisions(inherited, bundle_hash, at, self.policy.hash)
+            self.bundles |= evidence_bundles(decisions)
         at_us = np.array([pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()])
         versions = self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, self.policy)
         return self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), playbook_table(versions)), {golem_id: 0})
@@ -107,7 +115,8 @@ class CuratorState:
             proposals=proposals, cited=cited,
             deliveries=[self._delivery(arrival) for arrival in self.arrivals.due(self.done, upto, span)],
         )  # fmt: skip
-        return self._add(curation, upto)
+        decisions, self.bundles = name_bundles(curation.decisions, self.bundles)
+        return self._add(replace(curation, decisions=decisions), upto)
 
     def _delivery(self, arrival: Arrival) -> Delivery:
         """Return the received entries that were not withdrawn. Raises BundleError for a bundle not in this home."""
@@ -180,10 +189,16 @@ class CuratorState:
         self.playbooks.threshold |= other.playbooks.threshold
         self.playbooks.staged |= other.playbooks.staged
         self.playbooks.choices |= other.playbooks.choices
+        self._forget_bundles(set(other.done))
+        self.bundles |= other.bundles
 
     def remove_golems(self, golem_ids: set[str]) -> None:
         """Remove dead golems that have nothing pending."""
         self.state = self.state.without_golems(golem_ids)
+        self._forget_bundles(golem_ids)
+
+    def _forget_bundles(self, golem_ids: set[str]) -> None:
+        self.bundles = {key: bundle for key, bundle in self.bundles.items() if key[0] not in golem_ids}
 
 
 def load_state(context: DerivationContext, golem_ids: list[str], left_out: LeftOut) -> CuratorState:
@@ -225,6 +240,8 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
         state.playbooks.choices[row["golem_id"]] = Choices.of_columns(row)
     births = queries.rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
     births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
+    heirs = {g: state.done[g] for g, b in births_by_golem.items() if g in state.done and b["born"]["bundle_hash"]}
+    state.bundles |= _evidence_bundles_at(context, heirs)
     instincts = Instincts.of(context.life("DefaultsInherited"))
     bought = bought_at_birth(context, [golem_id for golem_id in golem_ids if golem_id not in state.done])
     for golem_id in sorted(golem_ids):
@@ -245,6 +262,16 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
                 instincts=instincts,
             )  # fmt: skip
     return state
+
+
+def _evidence_bundles_at(context: DerivationContext, done: Mapping[str, int]) -> dict[tuple[str, str], str]:
+    """Return the bundles whose evidence about choices is in the sums of heirs after these cycles."""
+    if not done:
+        return {}
+    of_interest = (pc.field("source") == "choice") & ((pc.field("cycle") == 0) | (pc.field("own_count") == 0))
+    table = context.projections.growing("curation")
+    rows = table.read(GIVEN_COLUMNS, golems=sorted(done), only=of_interest)
+    return evidence_bundles(rows.filter(pa.array(_is_committed(done, rows), pa.bool_())))
 
 
 def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:

@@ -193,8 +193,8 @@ def _episodes(proof: _Proof) -> Iterator[Remains]:
 
 def _curation(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("curation"), ("entry_id", "revision", "cycle", "seq")
-    received = rows.filter(pc.equal(rows["operation"], "received"))
-    for row in received.select(["golem_id", *key, "cause_bundle"]).to_pylist():
+    first = rows.filter(pc.equal(rows["cycle"], 0))
+    for row in first.select(["golem_id", *key, "cause_bundle"]).to_pylist():
         if row["entry_id"] in proof.left.entries(row["golem_id"]):
             fact = f"was retracted from bundle {row['cause_bundle']}"
             yield Remains("curation", row["golem_id"], _named(row, key), fact)

@@ -666,17 +666,26 @@ def test_the_grimoire_is_the_fold_of_the_decisions(lived: DerivationContext) -> 
 def test_every_decision_names_existing_causes(lived: DerivationContext) -> None:
     ticks, left = recorded(lived), set(published_bundles(lived).values())
     founded: set[tuple[str, str]] = set()
+    given: dict[tuple[str, str], str] = {}
+    named = 0
     for row in rows_of(lived, "curation"):
         about = (row["golem_id"], row["entry_id"])
         assert {(row["golem_id"], tick) for tick in row["cause_ticks"]} <= ticks
         if row["cycle"] == 0:
             assert row["operation"] in ("received", "staged")
             assert row["cause_bundle"] in left
+            if row["own_count"]:
+                given[row["golem_id"], row["structure"]] = row["cause_bundle"]
         elif row["operation"] in ("promoted", "pruned"):
             assert about in founded, "a promotion or pruning without an earlier decision"
         else:
             assert row["cause_ticks"]
+        if row["cycle"] > 0:
+            pooled = given.get((row["golem_id"], row["structure"]))
+            assert row["cause_bundle"] == pooled, "a sum with inherited evidence names another bundle or none"
+            named += pooled is not None
         founded.add(about)
+    assert named, "no heir pooled its own windows with inherited ones"
     known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}
     assert known <= founded
 

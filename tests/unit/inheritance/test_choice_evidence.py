@@ -26,7 +26,12 @@ from bardo_pipeline.inheritance.choice_evidence import (
     with_evidence,
 )
 from bardo_pipeline.inheritance.endowment_conditions import ATTENTION_ONLY, CLONES, ENTRIES_ONLY, HEIRS, endowment
-from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
+from bardo_pipeline.inheritance.heir_entries import (
+    evidence_bundles,
+    inherited_entries,
+    name_bundles,
+    received_decisions,
+)
 from bardo_pipeline.policy import Policy
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import DIED, POLICY, entry, grimoire
@@ -111,6 +116,33 @@ def life_after(held: pa.Table) -> pa.Table:
 def rules(entries: pa.Table) -> list[tuple[str | None, int]]:
     chosen = entries.filter(pc.and_(pc.equal(entries["source"], "choice"), pc.equal(entries["status"], "active")))
     return sorted(zip(chosen["regime"].to_pylist(), chosen["sign"].to_pylist(), strict=True), key=str)
+
+
+@pytest.mark.row("INH-8", "P-2")
+def test_a_decision_about_pooled_sums_names_the_bundle_until_an_order_clears_them() -> None:
+    about = Structure("choice", "polygon", "uniswap_v3", "WETH/USDC", *choice_act("enter", "hold"))
+    held = heir_of(*crossed(tried(about, 20, -30_000, 90_000_000)))
+    first = received_decisions(held, "b" * 64, AT, POLICY.hash)
+    bundles = evidence_bundles(first)
+    assert bundles == {("heir", about.key): "b" * 64}
+    trials = [enter_trial(50, -2_600), enter_trial(50, -2_600) | {"alternative": "leave"}]
+    rows = table([record("heir", t, trials=trials if t == 50 else None) for t in range(1, 51)])
+    later = curate(from_table(held), Playbooks(), rows, cycles_of(rows), policy=POLICY, policy_hash="p").decisions
+    named, left = name_bundles(later, bundles)
+    assert left == bundles
+    decided = {row["structure"]: row for row in named.to_pylist()}
+    assert (decided[about.key]["own_count"], decided[about.key]["cause_bundle"]) == (18, "b" * 64)
+    assert decided[about.key]["cause_ticks"]
+    assert {row["cause_bundle"] for key, row in decided.items() if key != about.key} == {None}
+
+    place = later.schema.get_field_index("own_count")
+    cleared = later.set_column(place, later.schema.field(place), pa.array([0] * later.num_rows, pa.int64()))
+    in_turn = pa.concat_tables([later, cleared, later])
+    named, left = name_bundles(in_turn, bundles)
+    own = named.filter(pc.equal(named["structure"], about.key))
+    assert own["cause_bundle"].to_pylist() == ["b" * 64, None, None]
+    assert left == {}
+    assert evidence_bundles(pa.concat_tables([first, cleared])) == {}, "a golem that is loaded knows the order too"
 
 
 @pytest.mark.row("INH-8", "HB-24")
