@@ -157,8 +157,11 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
     return pa.table(parts, schema=JUDGED_SCHEMA)
 
 
-def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
-    """Return Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA) in equal confidence bands."""
+def calibration(judged: pa.Table, *, band_count: int = 10, belief_share_min: float = 0.0) -> Calibration:
+    """Return Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA) in equal confidence bands.
+
+    A band with less than `belief_share_min` of the beliefs joins the next higher one, and the last band the one before.
+    """
     with_outcome = judged.filter(pc.greater(judged["outcome_count"], 0))
     sure, count, agreed = (int_column(with_outcome, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
     held = (int_column(with_outcome, "effect_sum_ppm") * int_column(with_outcome, "sign") > 0).astype(np.int64)
@@ -169,6 +172,8 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     brier_agreed = int((hit * agreed + missed * (count - agreed)).sum()) // int(count.sum())
     edges = np.array([PPM * i // band_count for i in range(band_count + 1)], np.int64)
     band = np.minimum(np.searchsorted(edges, sure, side="right") - 1, band_count - 1)
+    top = _joined_bands(np.bincount(band, minlength=band_count), belief_share_min * len(sure))
+    edges, band = edges[np.r_[0, top + 1]], np.searchsorted(top, band)
     beliefs = pa.table({"band": band, "sure": sure, "held": held, "count": count, "agreed": agreed})
     sums = [(name, "sum") for name in ("sure", "held", "count", "agreed")]
     bands = beliefs.group_by("band").aggregate([("band", "count"), *sums]).sort_by("band")
@@ -181,6 +186,18 @@ def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     brier_base = base * (PPM - base) // PPM
     subjects = _by_subject(subjects_of(with_outcome), sure, held, np.where(held == 1, hit, missed))
     return Calibration(len(sure), unjudged, int(count.sum()), brier_held, brier_agreed, bands, brier_base, subjects)
+
+
+def _joined_bands(counts: Int64Array, least: float) -> Int64Array:
+    """Return the last band of each run of bands that are joined, so that each run has `least` beliefs."""
+    tops: list[int] = []
+    waiting = 0
+    for band, count in enumerate(counts.tolist()):
+        waiting += count
+        if waiting >= least:
+            tops.append(band)
+            waiting = 0
+    return np.array([*tops[:-1], len(counts) - 1], np.int64)
 
 
 def _by_subject(subject: pa.Array, sure: Int64Array, held: Int64Array, loss: Int64Array) -> pa.Table:

@@ -5,8 +5,9 @@ the next day, as far as it is known, has its sign. A level or a causal link hold
 it. The map of a subject is made from the verdicts known at a moment: the share that held of all, then of each band of
 confidence, shrunk towards the share of all, made monotone by pooling adjacent violators. Verdicts about one structure
 on one market day are one witness, because one storm judges all siblings. Old witnesses weigh less, because markets
-turn. A prior keeps the share of all near the confidence of a new entry (canon 1) until there are witnesses.
-Source: X-3, canon 1; docs/adr/0075, 0085.
+turn. Until there are witnesses a prior keeps the share of all near the base rate of the subject on other markets, and
+for facts and dreams near the confidence of a new entry (canon 1).
+Source: X-3, canon 1; docs/adr/0075, 0085, 0090.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FACTS = SUBJECTS["baseline"], SUBJECTS["causal"]
 """Subjects whose new entries have the confidence of a fact (canon 1)."""
 
 RULES = ("insight", "heuristic", "warning", SUBJECTS["choice"])
-"""Subjects that foretell the confidence of a new entry before their first verdict. Others keep the stated one."""
+"""Subjects that foretell their base rate before their first verdict. Others keep the stated confidence."""
 
 _JUDGED_BY_EFFECT, _JUDGED_BY_VOTE = ("pattern", "choice"), ("baseline", "causal", "dream")
 """Sources whose own evidence is a sum of effects, and sources that votes judge. A strategy fragment follows its parts,
@@ -126,15 +127,22 @@ class Foretelling:
         }
 
     def _map(self, subject: str, band: Int64Array, weight: Float64Array, held: BoolArray) -> ForetoldMap:
-        rules, curator = self._rules, self._curator
-        prior = curator.confidence_fact if subject in FACTS else curator.confidence_insight
+        rules, (prior, witnesses) = self._rules, self._prior(subject)
         known, right = math.fsum(weight), math.fsum(weight[held])
-        of_all = (right + rules.prior_witnesses * prior) / (known + rules.prior_witnesses)
-        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + rules.band_witnesses
-        kept: Float64Array = np.bincount(band, weight * held, rules.bands).astype(np.float64)
-        kept += rules.band_witnesses * of_all
+        of_all, of_band = (right + witnesses * prior) / (known + witnesses), max(witnesses, rules.band_witnesses)
+        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + of_band
+        kept: Float64Array = np.bincount(band, weight * held, rules.bands).astype(np.float64) + of_band * of_all
         foretold = np.clip(monotone(kept / heard, heard), rules.foretold_min, rules.foretold_max)
         return ForetoldMap(tuple(np.rint(foretold * PPM).astype(np.int64).tolist()), known)
+
+    def _prior(self, subject: str) -> tuple[float, float]:
+        """Return the share of a subject before any verdict, and its weight in witnesses."""
+        rules, curator = self._rules, self._curator
+        if subject == SUBJECTS["choice"]:
+            return rules.choice_share, rules.choice_witnesses
+        if subject in RULES:
+            return rules.pattern_share, rules.pattern_witnesses
+        return (curator.confidence_fact if subject in FACTS else curator.confidence_insight), rules.prior_witnesses
 
 
 @dataclass(frozen=True)

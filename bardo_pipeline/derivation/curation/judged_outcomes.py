@@ -160,11 +160,12 @@ def foretold_calibration_of(context: DerivationContext, judged: pa.Table) -> Cal
     for moment in np.unique(at_us[is_judged]).tolist():
         now = np.flatnonzero((at_us == moment) & is_judged)
         foretold[now] = foretold_ppm(known.maps(moment), beliefs.take(pa.array(now)), foretold[now])
-    return calibration(with_columns(beliefs, confidence_ppm=foretold), band_count=FORETOLD_BANDS)
+    corrected = with_columns(beliefs, confidence_ppm=foretold)
+    return calibration(corrected, band_count=FORETOLD_BANDS, belief_share_min=FORETOLD_SHARE_MIN)
 
 
-FORETOLD_BANDS = 5
-"""Bands of the calibration of foretold confidence."""
+FORETOLD_BANDS, FORETOLD_SHARE_MIN = 5, 0.02
+"""Bands of the calibration of foretold confidence, and the least share of the judged beliefs in one of them."""
 
 
 def _beliefs(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:

@@ -13,6 +13,7 @@ from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import (
     BELIEF_SCHEMA,
+    JUDGED_SCHEMA,
     OUTCOME_SCHEMA,
     beliefs_at_closes,
     calibration,
@@ -159,3 +160,30 @@ def test_the_brier_score_is_lower_for_the_better_calibrated_confidence() -> None
         scores.append(result.brier_held_ppm)
         assert result.bands["held_ppm"].to_pylist() == [10**6]
     assert scores == [10_000, 360_000]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.booleans()), min_size=1, max_size=60), st.floats(0.0, 1.0))
+def test_small_bands_join_the_next_one_and_keep_every_belief(beliefs: list[tuple[int, bool]], least: float) -> None:
+    blank = {"golem_id": "g", "entry_id": "e", "structure": "p", "source": "choice", "kind": "heuristic", "cycle": 1}
+    blank |= {"at": START, "sign": 1, "outcome_count": 1}
+    rows = [
+        blank | {"confidence_ppm": stated, "agreed_count": int(held), "effect_sum_ppm": 100 if held else -100}
+        for stated, held in beliefs
+    ]
+    judged = pa.Table.from_pylist(rows, schema=JUDGED_SCHEMA)
+    plain, joined = calibration(judged, band_count=5), calibration(judged, band_count=5, belief_share_min=least)
+    assert (joined.brier_held_ppm, joined.brier_base_ppm) == (plain.brier_held_ppm, plain.brier_base_ppm)
+    bands = joined.bands.to_pylist()
+    assert all(band["belief_count"] >= least * len(beliefs) for band in bands)
+    assert bands[-1]["confidence_high_ppm"] <= 10**6
+    for band in bands:
+        last = band["confidence_high_ppm"] == 10**6
+        own = [
+            held
+            for stated, held in beliefs
+            if band["confidence_low_ppm"] <= stated and (last or stated < band["confidence_high_ppm"])
+        ]
+        assert band["belief_count"] == len(own)
+        assert band["held_ppm"] == sum(own) * 10**6 // len(own)
+    assert sum(band["belief_count"] for band in bands) == len(beliefs)

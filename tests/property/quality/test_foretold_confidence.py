@@ -138,10 +138,13 @@ def by_row(decisions: pa.Table, at: datetime) -> dict[str, list[float]]:
             crowd = sum((v["structure"], v["at"].date()) == (verdict["structure"], verdict["at"].date()) for v in own)
             fading = 2 ** (-((at - verdict["until"]) / timedelta(days=RULES.half_life_days)))
             weights.append(float(Fraction(1, crowd)) * fading * verdict["share"])
-        prior, most = 0.7 if subject in ("level", "causal_link") else 0.6, RULES.prior_witnesses
+        prior, most = {
+            "choice": (0.9, 10.0), "level": (0.7, 2.0), "causal_link": (0.7, 2.0), "dream": (0.6, 2.0),
+        }.get(subject, (0.5, 20.0))  # fmt: skip
         right = sum(w for w, v in zip(weights, own, strict=True) if v["held"])
         of_all = (right + most * prior) / (sum(weights) + most)
-        heard, held = [RULES.band_witnesses] * RULES.bands, [RULES.band_witnesses * of_all] * RULES.bands
+        of_band = max(most, RULES.band_witnesses)
+        heard, held = [of_band] * RULES.bands, [of_band * of_all] * RULES.bands
         for weight, verdict in zip(weights, own, strict=True):
             band = min(verdict["stated"] * RULES.bands // 10**6, RULES.bands - 1)
             heard[band] += weight
@@ -226,10 +229,10 @@ def test_confirmations_of_a_fragment_measure_nothing_and_choices_do_not_measure_
     maps = foretold_maps(made.decisions, at_us, POLICY)
     assert {name for name, known in maps.items() if known.witnesses} - {"level"} == {"choice"}
     entries = pa.table({"source": ["strategy", "pattern"], "kind": ["strategy_fragment", "heuristic"]})
-    assert foretold_ppm(maps, entries, np.array([700_000, 900_000])).tolist() == [700_000, 600_000]
+    assert foretold_ppm(maps, entries, np.array([700_000, 900_000])).tolist() == [700_000, 500_000]
 
 
-def test_an_unmeasured_rule_foretells_the_confidence_of_a_new_one_and_a_dream_its_own() -> None:
+def test_an_unmeasured_rule_foretells_its_base_rate_and_a_dream_its_own_confidence() -> None:
     entries = pa.table({"source": ["pattern", "choice", "dream"], "kind": ["insight", "heuristic", "insight"]})
     maps = foretold_maps(lives_of((0.8, True)), LAST_US, POLICY)
-    assert foretold_ppm(maps, entries, np.array([123_456, 990_000, 250_000])).tolist() == [600_000, 600_000, 250_000]
+    assert foretold_ppm(maps, entries, np.array([123_456, 990_000, 250_000])).tolist() == [500_000, 900_000, 250_000]
