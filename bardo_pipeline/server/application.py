@@ -22,6 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.data_docs import data_docs
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
@@ -31,6 +32,15 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
 from bardo_pipeline.server.callers import Caller, Doorkeeper
+from bardo_pipeline.server.documents import (
+    DATA_SECURITY,
+    DBT_SECURITY,
+    MEDIA,
+    documented_runs,
+    file_below,
+    runs_page,
+    without_remote_files,
+)
 from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
@@ -55,6 +65,7 @@ from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
+from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216}
@@ -135,6 +146,8 @@ class Application:
         """
         routes: list[Route | Mount] = [
             Route("/", self._counted("/", self.page), methods=["GET", "POST"]),
+            Route("/docs/data/{path:path}", self._counted("/docs/data", self.data_docs)),
+            Route("/docs/dbt/", self._counted("/docs/dbt", self.dbt_docs)),
             Route("/healthz", self.healthz),
             Route("/openapi.json", self.openapi),
             Route("/metrics", self._counted("/metrics", self.metrics)),
@@ -428,17 +441,52 @@ class Application:
         """Show the home to a browser, after it has given a token."""
         if request.method == "POST":
             return await self._sign_in(request)
-        caller: Caller | None = request.state.caller
-        if caller is None:
-            token = request.cookies.get(COOKIE)
-            if token is None:
-                return HTMLResponse(sign_in_page(), 401, SECURITY)
-            try:
-                caller = self._doorkeeper.caller(f"Bearer {token}", None, None)
-            except TokenError as error:
-                return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+        caller = self._reader(request)
+        if isinstance(caller, Response):
+            return caller
         shown = await self._warm.read(caller.owner, lambda context: reading.overview(self._warm, context))
         return HTMLResponse(overview_page(shown), 200, SECURITY)
+
+    def _reader(self, request: Request) -> Caller | Response:
+        """Return the caller of a page by its header or cookie; without a valid token, the form that asks for one."""
+        caller: Caller | None = request.state.caller
+        if caller is not None:
+            return caller
+        token = request.cookies.get(COOKIE)
+        if token is None:
+            return HTMLResponse(sign_in_page(), 401, SECURITY)
+        try:
+            return self._doorkeeper.caller(f"Bearer {token}", None, None)
+        except TokenError as error:
+            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+
+    async def data_docs(self, request: Request) -> Response:
+        """Show the Data Docs of all runs. They are about bundles of all owners, so the token must open the home."""
+        caller = self._reader(request)
+        if isinstance(caller, Response):
+            return caller
+        if caller.owner is not None:
+            raise AccessError(
+                "the Data Docs show bundles of all owners: use a token of `bardo keys token --whole-home`"
+            )
+        folder, path = data_docs(self._warm.home), str(request.path_params["path"])
+        if path in ("", "index.html") or path.endswith("/index.html"):
+            return HTMLResponse(await self._warm.run(lambda: runs_page(documented_runs(folder))), 200, DATA_SECURITY)
+        found = file_below(folder, path)
+        content = await self._warm.run(found.read_bytes)
+        if found.suffix == ".html":
+            content = without_remote_files(content.decode("utf-8", "replace")).encode()
+        return Response(content, media_type=MEDIA[found.suffix], headers=DATA_SECURITY)
+
+    async def dbt_docs(self, request: Request) -> Response:
+        """Show the dbt docs. They describe the marts, which are the same for all owners."""
+        caller = self._reader(request)
+        if isinstance(caller, Response):
+            return caller
+        page = docs_page(self._warm.home)
+        if not page.exists():
+            raise ServerError(404, "UnknownPathError", "the home has no dbt docs yet", "`bardo derive` writes them")
+        return HTMLResponse(await self._warm.run(page.read_bytes), 200, DBT_SECURITY)
 
     async def _sign_in(self, request: Request) -> Response:
         form = dict(_form(await request.body()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -27,7 +28,7 @@ COOKIE = "bardo_token"
 OPEN_PATHS = frozenset({"/healthz", "/openapi.json", "/favicon.ico"})
 """Paths that need no token."""
 
-PAGES = frozenset({"/"})
+PAGES = re.compile(r"/|/docs/.*", re.DOTALL)
 """Paths that a browser reads with the cookie in place of the header. They change nothing."""
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -83,7 +84,7 @@ class Door:
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Set the caller of the request. Raises TokenError and AccessError."""
         path = scope["path"]
-        if path in OPEN_PATHS or (path in PAGES and "authorization" not in headers):
+        if path in OPEN_PATHS or (PAGES.fullmatch(path) and "authorization" not in headers):
             scope.setdefault("state", {})["caller"] = None
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))

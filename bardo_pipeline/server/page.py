@@ -77,6 +77,7 @@ def overview_page(home: Overview) -> str:
         f"<h1>{escape(home.title)}</h1>",
         f"<p>As of {escape(as_of)}, cycle {home.cycle:,}, log version {home.log_version:,}; "
         f"{home.lag_ticks:,} recorded ticks are not derived.</p>",
+        '<p><a href="/docs/data/">Data Docs</a> of bundles, <a href="/docs/dbt/">dbt docs</a> of marts</p>',
         "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>",
         "<h2>Cost a day</h2>",
         _bars([(f"{day:%m-%d}", micros / 1e6, f"{day}: ${micros / 1e6:,.4f}")

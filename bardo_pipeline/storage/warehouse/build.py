@@ -23,6 +23,7 @@ from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT, IMPORT_ROOT, checkout
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
+from bardo_pipeline.storage.warehouse.dbt_docs import docs_page, write_docs
 
 _BUILD = ("--no-use-colors", "--log-level-file", "none", "build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
@@ -42,7 +43,7 @@ class WarehouseReport:
 def build_warehouse(
     home: Home, derivation_id: str, policy: Policy | None = None, *, project: Path = DBT_PROJECT
 ) -> WarehouseReport:
-    """Build and test every mart from the log and one derivation, then replace the warehouse. One build at a time.
+    """Build and test every mart from the log and a derivation, then replace the warehouse and its docs; one at a time.
 
     policy: the derivation's policy; by default the specification's.
     Raises DerivationError with the failed models and tests; the old warehouse then stays.
@@ -56,7 +57,11 @@ def build_warehouse(
             draft = folder / home.warehouse.name
             passed = _dbt_build(folder, dbt_environment(home, derivation_id, policy or Policy(), draft.name), project)
             rows, as_of = _checkpointed(draft)
+            page = folder / docs_page(home).name
+            with duckdb.connect(draft, read_only=True) as connection:
+                write_docs(folder / "manifest.json", connection, page)
             _swap(draft, home.warehouse)
+            _swap(page, docs_page(home))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return WarehouseReport(rows, passed, time.perf_counter() - started, as_of)
