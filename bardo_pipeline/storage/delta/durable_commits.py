@@ -106,7 +106,7 @@ def commit_path(path: Path, version: int) -> Path:
 
 def has_commit(path: Path, version: int) -> bool:
     """Return whether a commit exists; called often, so it avoids Path objects."""
-    return os.path.exists(f"{path}/_delta_log/{version:020}.json")
+    return os.access(f"{path}/_delta_log/{version:020}.json", os.F_OK)
 
 
 def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]], *, durable: bool) -> bool:
@@ -369,6 +369,7 @@ class Commits:
 
     def __init__(self, table: Path, at: int) -> None:
         self._table, self.at = table, at
+        self._paths = -1, "", ""  # version, and the paths of its commit and of the next: a question looks at each table
         self._checkpointed = newest_checkpoint(table, at) or 0
         self._transactions: dict[str, int] = {}
         self._transactions_at = -1
@@ -376,10 +377,15 @@ class Commits:
     @property
     def version(self) -> int:
         """Newest committed version of any process."""
+        at, here, following = self._paths
+        if at == self.at and not os.access(following, os.F_OK) and os.access(here, os.F_OK):
+            return at
         while has_commit(self._table, self.at + 1):
             self.at += 1
         if not has_commit(self._table, self.at):  # maintenance removed it and there are newer commits
             self.at = int(opened(self._table).version())
+        log = f"{self._table}/_delta_log"
+        self._paths = self.at, f"{log}/{self.at:020}.json", f"{log}/{self.at + 1:020}.json"
         return self.at
 
     def transaction(self, app: str) -> int | None:
