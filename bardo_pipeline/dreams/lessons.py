@@ -130,7 +130,7 @@ def lesson_id(row: Mapping[str, Any]) -> str:
 
 
 def acting_sign(change: str, sign: int) -> int:
-    """Return what a hypothesis says of re-centring: 1 it pays, -1 it harms, 0 nothing.
+    """Return the effect of re-centring by a hypothesis: 1 it pays, -1 it harms, 0 none is stated.
 
     A higher threshold that pays speaks against re-centring; a lower one that pays speaks for it.
     """
