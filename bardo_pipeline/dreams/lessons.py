@@ -130,7 +130,7 @@ def lesson_id(row: Mapping[str, Any]) -> str:
 
 
 def acting_sign(change: str, sign: int) -> int:
-    """Return the effect of re-centring by a hypothesis: 1 it pays, -1 it harms, 0 none is stated.
+    """Return the effect of re-centring by a hypothesis: 1 for a gain, -1 for a loss, 0 if none is stated.
 
     A higher threshold that pays speaks against re-centring; a lower one that pays speaks for it.
     """

@@ -64,7 +64,7 @@ class Browser:
             time.sleep(0.2)
 
     def complaints(self) -> list[str]:
-        """Return the messages of the console about refused files, failed loads and errors since the last call; see _is_fault."""
+        """Return new messages of the console about refused files, failed loads and errors; see _is_fault."""
         entries = self.command("POST", "/se/log", type="browser")
         return [entry["message"] for entry in entries if _is_fault(entry)]
 
