@@ -361,7 +361,8 @@ MART_COLUMNS = "select table_name, column_name from duckdb_columns() where datab
 
 def _mart_rows(proof: _Proof, mart: str, *columns: str) -> pa.Table:
     names, rows = query(proof.context.home, f'select {", ".join(columns)} from "{mart}"')  # noqa: S608
-    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
+    kinds = [pa.int64() if name == "tick" else pa.string() for name in names]  # an empty list has no type of its own
+    return pa.table({n: pa.array([row[i] for row in rows], kinds[i]) for i, n in enumerate(names)})
 
 
 CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
