@@ -12,6 +12,7 @@ with moments as (
     union select as_of from {{ ref('fct_equipped') }}
     union select as_of from {{ ref('fct_decisions') }}
     union select as_of from {{ ref('fct_choices') }}
+    union select as_of from {{ ref('fct_experiences') }}
     union select as_of from {{ ref('fct_retrievals') }}
     union select as_of from {{ ref('fct_votes') }}
     union select as_of from {{ ref('fct_scars') }}

@@ -50,6 +50,7 @@ MARTS = (
     "fct_episodes",
     "fct_equipped",
     "fct_executions",
+    "fct_experiences",
     "fct_knowledge",
     "fct_library",
     "fct_retrievals",
