@@ -348,7 +348,8 @@ def test_the_as_of_of_every_mart_is_the_last_event_time(built: Built) -> None:
     last = last_moment(built.stores)
     assert built.report.as_of == last == last_event_time(built.stores)
     for mart in MARTS:
-        is_empty = mart in ("fct_withdrawals", "fct_scars")  # nothing was withdrawn here, and no failure made a scar
+        # nothing was withdrawn here, no failure made a scar, and no runtime reported
+        is_empty = mart in ("fct_withdrawals", "fct_scars", "fct_experiences")
         rows = [] if is_empty else [(last.replace(tzinfo=None),)]
         assert built.rows(f"select distinct as_of from {mart}") == rows
 
