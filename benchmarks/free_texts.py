@@ -38,10 +38,10 @@ def free_text_figures(root: Path, sizes: dict[int, tuple[str, float]] = SIZES) -
         began = time.perf_counter()
         search_texts(context, "the first question", now=START)
         first = time.perf_counter() - began
-        everywhere, one = (
+        everywhere, of_golem = (
             [_asked(context, question, golem_ids) for question in questions] for golem_ids in (None, golems[:1])
         )
-        p99, p99_one = (float(np.percentile(times, 99)) for times in (everywhere, one))
+        p99, p99_one = (float(np.percentile(times, 99)) for times in (everywhere, of_golem))
         how = f"{count:,} texts of {GOLEMS} golems, p99 of {QUESTIONS} questions, each embedded"
         method = f"{how}; first question of the process {first:.1f} s; peer: one golem of ten"
         figures.append(
@@ -52,9 +52,9 @@ def free_text_figures(root: Path, sizes: dict[int, tuple[str, float]] = SIZES) -
 
 def _asked(context: DerivationContext, question: str, golem_ids: list[str] | None) -> float:
     began = time.perf_counter()
-    found = search_texts(context, question, now=START, golem_ids=golem_ids)
+    results = search_texts(context, question, now=START, golem_ids=golem_ids)
     spent = (time.perf_counter() - began) * 1_000.0
-    assert len(found.hits) == 10
+    assert len(results.hits) == 10
     return spent
 
 

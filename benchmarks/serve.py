@@ -302,7 +302,7 @@ def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], l
             with warm.context(None) as context:
                 work(context, question)
         with ThreadPoolExecutor(CALLERS) as threads:
-            return [one for several in threads.map(caller, range(CALLERS)) for one in several]
+            return [spent for several in threads.map(caller, range(CALLERS)) for spent in several]
 
     def stored(number: int) -> None:
         for i in range(rounds):

@@ -143,7 +143,7 @@ class Calls(ABC, Generic[T]):
         ----------
         episodes : 1 to 1,000 texts, each by its words alone or with the arguments of `remember` by name
         """
-        given = [_episode(one) for one in episodes]
+        given = [_episode(episode) for episode in episodes]
         return self._send(_posted("/v1/texts", given, self.golem if golem is None else golem))
 
     def record_execution(self, *, golem: str | None = None, **arguments: Any) -> T:

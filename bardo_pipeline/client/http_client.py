@@ -47,10 +47,10 @@ def address_of(
             raise ConfigError(f"the server {url} asks for a token: give `token` or BARDO_TOKEN")
         return Address(url.rstrip("/"), token)
     root = Path(home or environ.get("BARDO_HOME") or ".bardo").absolute()
-    found = running_server(root)
-    if found is None:
+    server = running_server(root)
+    if server is None:
         raise NoServerError(f"no server runs for the home {root}")
-    return Address(found.url, token or found.token)
+    return Address(server.url, token or server.token)
 
 
 def _headers(**values: str | None) -> dict[str, bytes]:

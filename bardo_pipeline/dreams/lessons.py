@@ -139,10 +139,10 @@ def acting_sign(change: str, sign: int) -> int:
 
 def revision_of(row: Mapping[str, Any], confidence_ppm: int) -> str | None:
     """Describe the staged revision of the playbook that a hypothesis (HYPOTHESIS_SCHEMA) makes; None without one."""
-    says = acting_sign(row["change"], row["sign"]) if row["state"] == "confirmed" else 0
-    if not says:
+    effect = acting_sign(row["change"], row["sign"]) if row["state"] == "confirmed" else 0
+    if not effect:
         return None
-    edge = "down to the lower" if says > 0 else "up to the upper"
+    edge = "down to the lower" if effect > 0 else "up to the upper"
     where = f"{row['regime']}, {row['anomaly_band']}, gas {row['gas_band']}"
     return f"rebalanceThreshold moves {100 * confidence_ppm / PPM:.0f} % of the way {edge} edge of the band ({where})"
 

@@ -238,11 +238,11 @@ class LivedLessons:
             lesson_entry_id(golem_id, situation, CHANGES[code])
             for golem_id, situation, code in zip(golems, about, change.tolist(), strict=True)
         ]
-        count, said = len(rows), zip(change.tolist(), state["sign"][rows].tolist(), strict=True)
+        count, claims = len(rows), zip(change.tolist(), state["sign"][rows].tolist(), strict=True)
         columns: dict[str, Any] = {
             "golem_id": golems, "prior_id": ids, "kind": ["lesson"] * count, "origin": ["own"] * count,
             **{name: [getattr(s, name) for s in about] for name in _SITUATION},
-            "sign": [acting_sign(CHANGES[code], sign) for code, sign in said],
+            "sign": [acting_sign(CHANGES[code], sign) for code, sign in claims],
             "confidence_ppm": state["confidence_ppm"][rows], "confirmed_at": moments(state["anchor_us"][rows]),
             "is_bloodstain": np.zeros(count, bool), "half_life_days": state.half_life_us(rows, self.policy) / DAY_US,
             **{name: np.zeros(count) for name in ("pleasure", "arousal", "dominance")},

@@ -142,11 +142,11 @@ def _worth_bounds(gain_rows: Sequence[Gain], policy: WorthPolicy) -> Iterator[Bo
         ("entries_only", "orphans", END_WORTH, "entries alone end richer than orphans", policy.entries_worth_min),
         ("entries_only", "orphans", LIFETIME, "entries alone outlive orphans", policy.entries_gain_min),
     ):
-        found = by_name.get((condition, base, measure))
-        if found is not None:
-            yield Bound.of(name, found.median, "at least", limit, f"median gain of {measure}; {_between(found)}")
+        gain = by_name.get((condition, base, measure))
+        if gain is not None:
+            yield Bound.of(name, gain.median, "at least", limit, f"median gain of {measure}; {_between(gain)}")
             if measure == END_WORTH:
-                yield Bound.of("surely richer", found.low, "above", 0.0, "low end of its 95 % interval")
+                yield Bound.of("surely richer", gain.low, "above", 0.0, "low end of its 95 % interval")
     sold = by_name.get(("heirs", "orphans", END_WORTH))
     if sold is not None:
         detail = f"median {sold.median:+.1%} of the budget; high end of its 95 % interval"

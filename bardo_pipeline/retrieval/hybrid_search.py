@@ -142,13 +142,13 @@ def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, co
         described = parts[part].describe(int(places[part][row - starts[part]]))
         rows.append((-score[row], parts[part].store, *described, row))
     best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-    for found in sorted(rows):
-        best.setdefault(int(key[found[-1]]), found)
+    for ranked in sorted(rows):
+        best.setdefault(int(key[ranked[-1]]), ranked)
     columns: dict[str, list[object]] = {name: [] for name in SEARCH_SCHEMA.names}
-    for rank, (code, found) in enumerate(list(best.items())[:count], 1):
-        row = found[-1]
+    for rank, (code, ranked) in enumerate(list(best.items())[:count], 1):
+        row = ranked[-1]
         holders = int(np.count_nonzero(key == code))
-        values = (rank, *found[1:6], relevant[row], retained[row], score[row], holders)
+        values = (rank, *ranked[1:6], relevant[row], retained[row], score[row], holders)
         for name, value in zip(SEARCH_SCHEMA.names, values, strict=True):
             columns[name].append(value)
     return pa.table(columns, schema=SEARCH_SCHEMA)

@@ -37,14 +37,14 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
     stored = row["text_stored"]
     outcome = orjson.loads(stored["outcome"]) if stored["outcome"] is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
-    says = _SAYS.match(stored["text"])
-    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (says[2] if says else "")
-    told = date_words(stored["told_at"]) if stored["told_at"] is not None else _named(named, DATE_NAMES)
-    told_on = day_of(told or (says[1] if says and says[1] else ""))
+    quoted = _SAYS.match(stored["text"])
+    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (quoted[2] if quoted else "")
+    date = date_words(stored["told_at"]) if stored["told_at"] is not None else _named(named, DATE_NAMES)
+    told_on = day_of(date or (quoted[1] if quoted and quoted[1] else ""))
     session = stored["session"] or _named(named, SESSION_NAMES) or told_on
     text = stored["text"] if stored["reflection"] is None else f"{stored['text']} {stored['reflection']}"
-    spoken = text if says or not speaker else f"{speaker}: {text}"
-    beside = [told, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
+    spoken = text if quoted or not speaker else f"{speaker}: {text}"
+    beside = [date, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
     at_us = micros_of(row["observed_at"])
     return Doc(
         doc_id=row["event_id"],
@@ -87,8 +87,8 @@ def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 def _values(outcome: Any, speaker: str) -> list[str]:
     """Return the words of an outcome: names and values, without ids and the speaker."""
-    found = (word for word in _leaves(outcome) if word != speaker)
-    return list(islice(found, _VALUES_MAX))
+    words = (word for word in _leaves(outcome) if word != speaker)
+    return list(islice(words, _VALUES_MAX))
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -96,16 +96,16 @@ def _word_scores(views: Sequence[View], number_of: dict[str, int], question: str
     speakers = frozenset[int]().union(*(view.speakers for view in views))
     own, of_session, by_named, ideal = np.zeros(len(length)), np.zeros(session_count + 1), np.zeros(len(length)), 0.0
     for word in stems([question])[1]:
-        found = _found(views, starts, number_of.get(word, NONE))
-        rarity = np.log1p((len(length) - len(found.texts) + 0.5) / (len(found.texts) + 0.5))
+        matches = _found(views, starts, number_of.get(word, NONE))
+        rarity = np.log1p((len(length) - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
         if number_of.get(word) in speakers:
-            by_named[found.texts[found.beside > 0.0]] = 1.0
-            count = found.in_text * rules.addressed
+            by_named[matches.texts[matches.beside > 0.0]] = 1.0
+            count = matches.in_text * rules.addressed
         else:
             ideal += rarity
-            count = found.in_text + found.beside * rules.beside
-        own[found.texts] += rarity * count * (k1 + 1.0) / (count + norm[found.texts])
-        by_session = np.bincount(session[found.texts], weights=count, minlength=session_count + 1)
+            count = matches.in_text + matches.beside * rules.beside
+        own[matches.texts] += rarity * count * (k1 + 1.0) / (count + norm[matches.texts])
+        by_session = np.bincount(session[matches.texts], weights=count, minlength=session_count + 1)
         of_session += rarity * by_session * (k1 + 1.0) / (by_session + session_norm)
     of_session[session_count] = 0.0
     return _WordScores(own, of_session[session], by_named, float(ideal))

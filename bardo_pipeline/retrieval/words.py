@@ -74,8 +74,8 @@ def stems(texts: Sequence[str]) -> tuple[Int64Array, list[str], Int64Array]:
     distinct: dict[str, int] = {}
     stem_of_word = np.full(len(encoded.dictionary), -1, np.int64)
     for place, word in enumerate(encoded.dictionary.to_pylist()):
-        if (found := stem_of(word)) is not None:
-            stem_of_word[place] = distinct.setdefault(found, len(distinct))
+        if (root := stem_of(word)) is not None:
+            stem_of_word[place] = distinct.setdefault(root, len(distinct))
     stem = stem_of_word[encoded.indices.to_numpy(zero_copy_only=False)] if len(encoded) else np.zeros(0, np.int64)
     is_kept = stem >= 0
     return owner[is_kept], list(distinct), stem[is_kept]
@@ -88,9 +88,9 @@ def _stems_of_few(texts: Sequence[str]) -> tuple[Int64Array, list[str], Int64Arr
     for place, text in enumerate(texts):
         lower = _ISO_PARTS.sub(_spelled, _ASCII_APOSTROPHE.sub("", text.lower()))
         for word in _ASCII_WORD.findall(lower):
-            if (found := stem_of(word)) is not None:
+            if (root := stem_of(word)) is not None:
                 owner.append(place)
-                stem.append(distinct.setdefault(found, len(distinct)))
+                stem.append(distinct.setdefault(root, len(distinct)))
     return np.array(owner, np.int64), list(distinct), np.array(stem, np.int64)
 
 

@@ -472,11 +472,11 @@ class Application:
         folder, path = data_docs(self._warm.home), str(request.path_params["path"])
         if path in ("", "index.html") or path.endswith("/index.html"):
             return HTMLResponse(await self._warm.run(lambda: runs_page(documented_runs(folder))), 200, DATA_SECURITY)
-        found = file_below(folder, path)
-        content = await self._warm.run(found.read_bytes)
-        if found.suffix == ".html":
+        page = file_below(folder, path)
+        content = await self._warm.run(page.read_bytes)
+        if page.suffix == ".html":
             content = without_remote_files(content.decode("utf-8", "replace")).encode()
-        return Response(content, media_type=MEDIA[found.suffix], headers=DATA_SECURITY)
+        return Response(content, media_type=MEDIA[page.suffix], headers=DATA_SECURITY)
 
     async def dbt_docs(self, request: Request) -> Response:
         """Show the dbt docs. They describe the marts, which are the same for all owners."""

@@ -46,11 +46,11 @@ class Doorkeeper:
                                     "token of `bardo keys token OWNER`")  # fmt: skip
         if hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._own):
             return Caller(owner, golem)
-        found = self._tokens.find(token)
-        if found is None:
+        issued = self._tokens.find(token)
+        if issued is None:
             raise TokenError("the token is unknown or revoked: `bardo keys token OWNER` issues one")
-        if found.owner_id is None:
+        if issued.owner_id is None:
             return Caller(owner, golem)
-        if owner not in (None, found.owner_id):
+        if owner not in (None, issued.owner_id):
             raise AccessError(f"owner {owner!r}: the token belongs to another owner: use a token of that owner")
-        return Caller(found.owner_id, golem)
+        return Caller(issued.owner_id, golem)

@@ -75,15 +75,15 @@ def without_remote_files(page: str) -> str:
 
 def documented_runs(folder: Path) -> list[DocumentedRun]:
     """Return the runs below a folder of Data Docs, the newest first."""
-    found = []
+    runs = []
     for index in folder.glob("*/index.html"):
         run = index.parent
         pages = sorted(run.glob("validations/**/*.html")) + sorted(run.glob("expectations/**/*.html"))
         listed = run / "bundles.txt"
         bundles = len(listed.read_text(encoding="utf-8").split()) if listed.exists() else 0
         names = tuple((page.relative_to(run).as_posix(), _title(page.relative_to(run))) for page in pages)
-        found.append((index.stat().st_mtime, DocumentedRun(run.name, bundles, names)))
-    return [run for _, run in sorted(found, key=lambda timed: (-timed[0], timed[1].name))]
+        runs.append((index.stat().st_mtime, DocumentedRun(run.name, bundles, names)))
+    return [run for _, run in sorted(runs, key=lambda timed: (-timed[0], timed[1].name))]
 
 
 def runs_page(runs: Sequence[DocumentedRun]) -> str:
@@ -107,14 +107,14 @@ def file_below(folder: Path, path: str) -> Path:
     """Return the file of a path below a folder. Raises ServerError 404 for another path, and for a link out of it."""
     root = folder.resolve()
     try:
-        found = (root / PurePosixPath(path)).resolve()
-        is_ours = found.is_relative_to(root) and found.suffix in MEDIA and found.is_file()
+        page = (root / PurePosixPath(path)).resolve()
+        is_ours = page.is_relative_to(root) and page.suffix in MEDIA and page.is_file()
     except (OSError, ValueError):  # a name that is too long, or with a null byte
         is_ours = False
     if not is_ours:
         raise ServerError(404, "UnknownPathError", f"the Data Docs have no page {path[:100]!r}",
                           "GET /docs/data/ lists them")  # fmt: skip
-    return found
+    return page
 
 
 def _title(page: Path) -> str:

@@ -68,6 +68,6 @@ def document_of(error: BaseException) -> dict[str, Any]:
 
 def _cure(message: str) -> str | None:
     """Return what a message says after its last colon outside of commands, if that begins with a verb or a command."""
-    masked = _COMMAND.sub(lambda found: "`" * len(found.group()), message)
+    masked = _COMMAND.sub(lambda command: "`" * len(command.group()), message)
     cure = message[masked.rfind(": ") + 2 :]
     return cure if ": " in masked and (cure[:1].islower() or cure[:1] == "`") else None

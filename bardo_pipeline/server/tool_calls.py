@@ -73,9 +73,9 @@ class ToolRunner:
             )
             answer: dict[str, Any] = {
                 "stored": [
-                    {"index": index, "episode_id": one.text_id, "importance": one.importance,
-                     "estimated_retention_until": one.retained_until.isoformat()}
-                    for index, one in result.stored.items()
+                    {"index": index, "episode_id": episode.text_id, "importance": episode.importance,
+                     "estimated_retention_until": episode.retained_until.isoformat()}
+                    for index, episode in result.stored.items()
                 ],
                 "refused": [{"index": index, **document_of(error)} for index, error in result.refused.items()],
                 "counts": None if result.counts is None else result.counts.model_dump(),

@@ -214,12 +214,12 @@ def _cluster_facts(
              "structure": signed, "evidence": evidence, "crossings": 0}  # fmt: skip
     silent = {"content": None, "category": None, "confidence": None, "text_id": None}
     facts: list[Part] = []
-    said = []
+    proposals = []
     for voted, vote in ((same, "UPVOTE"), (opposite, "DOWNVOTE")):
         if voted is not None:
             fact = {"number": number + len(facts), "insight_id": voted.insight_id, "operation": vote, "reason": content}
             facts.append(InsightManaged.model_validate(fact | plain | silent))
-            said.append(ProposedInsight(content=content, operation=vote, episode_count=len(evidence)))
+            proposals.append(ProposedInsight(content=content, operation=vote, episode_count=len(evidence)))
     if same is None:
         category = next((c for part, c in CATEGORY_OF_TOOL if part in cluster.key[0].lower()), "general")
         text = stored_text(content, sort="insight", category=category, chain=_named(cluster.key[1]),
@@ -229,8 +229,8 @@ def _cluster_facts(
         fact = {"number": number + len(facts), "insight_id": text_id, "operation": "ADD", "content": content,
                 "category": category, "confidence": start, "text_id": text_id, "reason": None}  # fmt: skip
         facts += [InsightManaged.model_validate(fact | plain), text]
-        said.append(ProposedInsight(content=content, operation="ADD", episode_count=len(evidence)))
-    return facts, said
+        proposals.append(ProposedInsight(content=content, operation="ADD", episode_count=len(evidence)))
+    return facts, proposals
 
 
 def _named(part: str) -> str | None:
@@ -246,8 +246,8 @@ def staged_adjustments(call: ToolCall) -> list[AdjustmentStaged]:
     settled, versions = settled_executions(call), newest_versions(call)
     staged = []
     for name in sorted(settled["strategy_name"].unique().to_pylist()):
-        found = failure_clusters(settled, strategy_name=name, failures_min=_FAILURES_MIN, threshold_usd=0.0)
-        for cluster in found.clusters:
+        patterns = failure_clusters(settled, strategy_name=name, failures_min=_FAILURES_MIN, threshold_usd=0.0)
+        for cluster in patterns.clusters:
             features = orjson.dumps(cluster.features, option=orjson.OPT_SORT_KEYS).decode()
             fact = AdjustmentStaged(
                 strategy_name=name,
@@ -272,16 +272,16 @@ def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> Consolidate
     clusters = clusters_of(waiting, arguments.min_cluster_size, arguments.max_episodes)
     known = list(call.insights().values())
     facts: list[Part] = []
-    said: list[ProposedInsight] = []
+    proposals: list[ProposedInsight] = []
     first = operation_count(call) + 1
     for cluster in clusters:
         number = first + sum(isinstance(fact, InsightManaged) for fact in facts)
         of_cluster, proposed = _cluster_facts(call, cluster, known, number)
         facts += of_cluster
-        said += proposed
+        proposals += proposed
     decayed = decayed_episodes(call) if arguments.run_decay else []
     staged = staged_adjustments(call)
-    created, reinforced = (sum(p.operation == operation for p in said) for operation in ("ADD", "UPVOTE"))
+    created, reinforced = (sum(p.operation == operation for p in proposals) for operation in ("ADD", "UPVOTE"))
     episode_ids = tuple(episode.text_id for cluster in clusters for episode in cluster.episodes)
     if episode_ids or decayed or staged:
         done = EpisodesConsolidated(
@@ -301,7 +301,7 @@ def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> Consolidate
         insights_reinforced=reinforced,
         episodes_decayed=len(decayed),
         duration_ms=max(0, round((call.clock() - call.at).total_seconds() * 1_000)),
-        insights=tuple(said),
+        insights=tuple(proposals),
         adjustments_staged=len(staged),
         counts=counts,
     )

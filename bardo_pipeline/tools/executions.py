@@ -172,8 +172,8 @@ def _record_outcome(call: ToolCall, arguments: RecordOutcomeArguments) -> Record
     is_new = not outcomes or (fact.reflection is not None and fact.reflection not in reflections)
     error = prediction_error(call, execution["predicted_micros"], fact.realized_micros)
     summary = f"Recorded outcome of execution {fact.execution_id}"
-    told = [_reflection(execution, fact, _deviates(call, error))] if is_new and fact.reflection else []
-    counts = call.record([fact, *told] if is_new else [], summary, counted="OutcomeRecorded")
+    reflected = [_reflection(execution, fact, _deviates(call, error))] if is_new and fact.reflection else []
+    counts = call.record([fact, *reflected] if is_new else [], summary, counted="OutcomeRecorded")
     requested = _deviates(call, error) and not reflections and fact.reflection is None
     return RecordOutcomeResult(
         execution_id=fact.execution_id,

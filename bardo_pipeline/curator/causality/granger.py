@@ -291,9 +291,9 @@ def find_causes(
         sigmas = np.where(blocked, 0.0, work.sigmas(task.target, task.causes))
         limit = np.array([*limits, np.inf])[np.minimum(count, rules.links_max)][:, None]
         limit = np.where(is_reported, np.minimum(limit, reported_sigmas(task, rules)), limit)
-        found = np.where(np.abs(sigmas) >= limit, np.abs(sigmas), 0.0)
-        best, row = np.argmax(found, axis=1), np.arange(len(sigmas))
-        enough = found[row, best] > 0.0
+        strength = np.where(np.abs(sigmas) >= limit, np.abs(sigmas), 0.0)
+        best, row = np.argmax(strength, axis=1), np.arange(len(sigmas))
+        enough = strength[row, best] > 0.0
         if not enough.any():
             break
         added = np.where(enough, causes[best], _NONE)

@@ -137,7 +137,7 @@ def counted_readings(state: GrimoireState, records: pa.Table, cycle: Int64Array,
     is_counted = (row >= 0) & state.structures.is_level()[evidence.structure]
     is_counted &= (state["own_sumsq"][row] > 0) & (evidence.cycle >= state["own_sum"][row])
     groups = np.flatnonzero(is_counted)
-    counted, found = LevelReadings(), GrimoireState(state.golems, state.structures, state.block)
+    counted, summed = LevelReadings(), GrimoireState(state.golems, state.structures, state.block)
     if len(groups):
         groups = groups[np.lexsort((evidence.cycle[groups], row[groups]))]
         length = evidence.stop[groups] - evidence.first[groups]
@@ -145,8 +145,8 @@ def counted_readings(state: GrimoireState, records: pa.Table, cycle: Int64Array,
         first = np.flatnonzero(np.r_[True, row[groups][1:] != row[groups][:-1]])
         start = (np.cumsum(length) - length)[first]
         spans = np.stack([start, np.r_[start[1:], len(at)]], axis=1)
-        found.readings = counted
-        counted.add(found.reading_slots(row[groups][first]), spans, evidence.reading[at], evidence.day[at])
+        summed.readings = counted
+        counted.add(summed.reading_slots(row[groups][first]), spans, evidence.reading[at], evidence.day[at])
     return counted
 
 

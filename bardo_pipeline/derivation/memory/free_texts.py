@@ -214,9 +214,9 @@ def search_texts(
     penalty = context.policy.search.decay_penalty if decay else 0.0
     score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
     hits = _best(views, np.where(kept, score, -1.0), count)
-    found = tuple(_hit(views, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
+    hit_rows = tuple(_hit(views, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
     searched = {sort: int(np.count_nonzero(kept & is_of[sort])) for sort in SORTS}
-    return TextsFound(found, searched, waiting, version)
+    return TextsFound(hit_rows, searched, waiting, version)
 
 
 def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | None = None) -> int:

@@ -56,10 +56,10 @@ class OwnerTokens:
         """Remove a token from the file and return it; None if no token has this id."""
         with self._home.lock("keys"):
             tokens = self.on_file()
-            found = next((token for token in tokens if token.token_id == token_id), None)
-            if found is not None:
-                self._write([token for token in tokens if token is not found])
-        return found
+            revoked = next((token for token in tokens if token.token_id == token_id), None)
+            if revoked is not None:
+                self._write([token for token in tokens if token is not revoked])
+        return revoked
 
     def find(self, token: str) -> OwnerToken | None:
         """Return the stored token with the hash of this word; None for an unknown word."""

@@ -70,7 +70,7 @@ def catalogue(manifest: dict[str, Any], connection: duckdb.DuckDBPyConnection) -
 
 def _template() -> Path:
     """Return dbt's page. Raises ConfigError if dbt-core is not installed."""
-    found = find_spec("dbt.task.docs")
-    if found is None or found.origin is None:
+    module = find_spec("dbt.task.docs")
+    if module is None or module.origin is None:
         raise ConfigError("the dbt docs need dbt-core: install the project again")
-    return Path(found.origin).with_name("index.html")
+    return Path(module.origin).with_name("index.html")
