@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.entry_columns import int_column
 from bardo_pipeline.policy import Policy
 
 _COUNT_MAX, _SUM_MAX = 2**31, 2**62
@@ -141,3 +142,55 @@ def with_evidence(
     ):
         state[name][rows] = values
     return to_table(state, policy.curator, policy.decay)
+
+
+BUNDLE_EVIDENCE_COLUMNS = ["golem_id", "cycle", "structure", "source", "own_count", "cause_bundle"]
+"""Columns of decisions from which `evidence_bundles` follows."""
+
+
+def evidence_bundles(decisions: pa.Table) -> dict[tuple[str, str], str]:
+    """Return (golem id, structure) -> the bundle whose evidence about that choice is in the golem's sums.
+
+    Parameters
+    ----------
+    decisions : pa.Table, BUNDLE_EVIDENCE_COLUMNS; the first decisions of heirs, and the later ones that cleared the
+        sums of a choice, or all
+    """
+    rows = decisions.filter(pc.equal(decisions["source"], "choice")).select(BUNDLE_EVIDENCE_COLUMNS)
+    given: dict[tuple[str, str], str] = {}
+    for row in rows.sort_by("cycle").to_pylist():
+        key = row["golem_id"], row["structure"]
+        if row["own_count"] == 0:
+            given.pop(key, None)
+        elif row["cycle"] == 0 and row["cause_bundle"] is not None:
+            given[key] = row["cause_bundle"]
+    return given
+
+
+def name_bundles(
+    decisions: pa.Table, bundles: Mapping[tuple[str, str], str]
+) -> tuple[pa.Table, dict[tuple[str, str], str]]:
+    """Name the bundle with inherited evidence as a cause of the decisions whose sums contain it.
+
+    Return the decisions, and the bundles whose evidence is in the sums after them. An owner's order that clears the
+    sums of a choice ends it.
+
+    Parameters
+    ----------
+    decisions : pa.Table, DECISION_SCHEMA, sorted by key
+    bundles : (golem id, structure) -> bundle, before these decisions
+    """
+    if not bundles or not decisions.num_rows:
+        return decisions, dict(bundles)
+    about = pc.binary_join_element_wise(decisions["golem_id"], decisions["structure"], "\n")
+    keys = pa.array(["\n".join(key) for key in bundles], pa.string())
+    place = pc.fill_null(pc.index_in(about, value_set=keys), -1).to_numpy().astype(np.int64)
+    clearing = np.flatnonzero((place >= 0) & (int_column(decisions, "own_count") == 0))
+    ends = np.full(len(bundles), decisions.num_rows)
+    np.minimum.at(ends, place[clearing], clearing)
+    is_named = (place >= 0) & (np.arange(decisions.num_rows) < ends[place])
+    named = pa.array(bundles.values(), pa.string()).take(pa.array(place, pa.int64(), mask=~is_named))
+    column = decisions.schema.get_field_index("cause_bundle")
+    left = {key: bundle for i, (key, bundle) in enumerate(bundles.items()) if ends[i] == decisions.num_rows}
+    causes = pc.coalesce(decisions["cause_bundle"], named)
+    return decisions.set_column(column, decisions.schema.field(column), causes), left

@@ -5,7 +5,6 @@ Source: INH S7.5, S12, S13; canon 2, 3, 10; architecture ("an heir's fold starts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from bardo_pipeline.grimoire.confidence import attenuated, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, with_columns
 from bardo_pipeline.inheritance.bundle_files import Bundle
+from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, with_fade_time
 from bardo_pipeline.policy import Policy
 
@@ -52,6 +52,22 @@ def inherited_entries(
         crossed = with_columns(crossed, confidence_ppm=purchased_ppm(crossed, policy))
     named = crossed.append_column("golem_id", pa.repeat(heir_id, crossed.num_rows))
     return as_inherited(named, policy)
+
+
+def with_bundle_evidence(
+    inherited: pa.Table,
+    bundle: Bundle,
+    heir_id: str,
+    policy: Policy,
+    withdrawn: frozenset[str] = frozenset(),
+    *,
+    bought: bool = False,
+) -> pa.Table:
+    """Return `inherited_entries` with the bundle's evidence about choices; a bought bundle gives none.
+
+    The parameters are those of `inherited_entries`.
+    """
+    return inherited if bought else with_evidence(inherited, evidence_of(bundle.learning), heir_id, policy, withdrawn)
 
 
 def purchased_ppm(crossed: pa.Table, policy: Policy) -> Int64Array:
@@ -103,58 +119,6 @@ def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_ha
         "policy_hash": pa.repeat(policy_hash, count),
     }
     return pa.table({name: columns[name] for name in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
-
-
-def evidence_bundles(decisions: pa.Table) -> dict[tuple[str, str], str]:
-    """Return (golem id, structure) -> the bundle whose evidence about that choice is in the golem's sums.
-
-    Parameters
-    ----------
-    decisions : pa.Table, GIVEN_COLUMNS; the first decisions of heirs, and the later ones that cleared the sums of a
-        choice, or all
-    """
-    rows = decisions.filter(pc.equal(decisions["source"], "choice")).select(GIVEN_COLUMNS)
-    given: dict[tuple[str, str], str] = {}
-    for row in rows.sort_by("cycle").to_pylist():
-        key = row["golem_id"], row["structure"]
-        if row["own_count"] == 0:
-            given.pop(key, None)
-        elif row["cycle"] == 0 and row["cause_bundle"] is not None:
-            given[key] = row["cause_bundle"]
-    return given
-
-
-GIVEN_COLUMNS = ["golem_id", "cycle", "structure", "source", "own_count", "cause_bundle"]
-"""Columns of decisions from which `evidence_bundles` follows."""
-
-
-def name_bundles(
-    decisions: pa.Table, bundles: Mapping[tuple[str, str], str]
-) -> tuple[pa.Table, dict[tuple[str, str], str]]:
-    """Name the bundle with inherited evidence as a cause of the decisions whose sums contain it.
-
-    Return the decisions, and the bundles whose evidence is in the sums after them. An owner's order that clears the
-    sums of a choice ends it.
-
-    Parameters
-    ----------
-    decisions : pa.Table, DECISION_SCHEMA, sorted by key
-    bundles : (golem id, structure) -> bundle, before these decisions
-    """
-    if not bundles or not decisions.num_rows:
-        return decisions, dict(bundles)
-    about = pc.binary_join_element_wise(decisions["golem_id"], decisions["structure"], "\n")
-    keys = pa.array(["\n".join(key) for key in bundles], pa.string())
-    place = pc.fill_null(pc.index_in(about, value_set=keys), -1).to_numpy().astype(np.int64)
-    clearing = np.flatnonzero((place >= 0) & (int_column(decisions, "own_count") == 0))
-    ends = np.full(len(bundles), decisions.num_rows)
-    np.minimum.at(ends, place[clearing], clearing)
-    is_named = (place >= 0) & (np.arange(decisions.num_rows) < ends[place])
-    named = pa.array(bundles.values(), pa.string()).take(pa.array(place, pa.int64(), mask=~is_named))
-    column = decisions.schema.get_field_index("cause_bundle")
-    left = {key: bundle for i, (key, bundle) in enumerate(bundles.items()) if ends[i] == decisions.num_rows}
-    causes = pc.coalesce(decisions["cause_bundle"], named)
-    return decisions.set_column(column, decisions.schema.field(column), causes), left
 
 
 def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy: Policy) -> tuple[Default, ...]:

@@ -10,42 +10,31 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import orjson
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.data_docs import data_docs
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
-from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, TokenError, UnknownGolemError
+from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, UnknownGolemError
 from bardo_pipeline.events.custody.authority import NO_GOLEM
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
+from bardo_pipeline.server.browser_pages import BrowserPages
 from bardo_pipeline.server.callers import Caller, Doorkeeper
-from bardo_pipeline.server.documents import (
-    DATA_SECURITY,
-    DBT_SECURITY,
-    MEDIA,
-    documented_runs,
-    file_below,
-    runs_page,
-    without_remote_files,
-)
-from bardo_pipeline.server.door import COOKIE, Door, json_response, refusal
+from bardo_pipeline.server.door import Door, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
 from bardo_pipeline.server.openapi import ARROW, EPISODES, LINES, RECORDS, Operation, openapi_document
-from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
@@ -65,7 +54,6 @@ from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
-from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216}
@@ -132,6 +120,7 @@ class Application:
         merge_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
+        self._pages = BrowserPages(warm, doorkeeper)
         self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
@@ -145,9 +134,9 @@ class Application:
         tools_over_http : the Model Context Protocol at /mcp; None to leave it out
         """
         routes: list[Route | Mount] = [
-            Route("/", self._counted("/", self.page), methods=["GET", "POST"]),
-            Route("/docs/data/{path:path}", self._counted("/docs/data", self.data_docs)),
-            Route("/docs/dbt/", self._counted("/docs/dbt", self.dbt_docs)),
+            Route("/", self._counted("/", self._pages.home), methods=["GET", "POST"]),
+            Route("/docs/data/{path:path}", self._counted("/docs/data", self._pages.data_docs)),
+            Route("/docs/dbt/", self._counted("/docs/dbt", self._pages.dbt_docs)),
             Route("/healthz", self.healthz),
             Route("/openapi.json", self.openapi),
             Route("/metrics", self._counted("/metrics", self.metrics)),
@@ -435,70 +424,6 @@ class Application:
             raise ServerError(404, "UnknownToolError", f"there is no tool {name[:100]!r}", "GET /v1/tools lists all")
         return json_response(await self._runner.call(_caller(request), name, _json_object(await request.body())))
 
-    # the page
-
-    async def page(self, request: Request) -> Response:
-        """Show the home to a browser, after it has given a token."""
-        if request.method == "POST":
-            return await self._sign_in(request)
-        caller = self._reader(request)
-        if isinstance(caller, Response):
-            return caller
-        shown = await self._warm.read(caller.owner, lambda context: reading.overview(self._warm, context))
-        return HTMLResponse(overview_page(shown), 200, SECURITY)
-
-    def _reader(self, request: Request) -> Caller | Response:
-        """Return the caller of a page by its header or cookie; without a valid token, the form that asks for one."""
-        caller: Caller | None = request.state.caller
-        if caller is not None:
-            return caller
-        token = request.cookies.get(COOKIE)
-        if token is None:
-            return HTMLResponse(sign_in_page(), 401, SECURITY)
-        try:
-            return self._doorkeeper.caller(f"Bearer {token}", None, None)
-        except TokenError as error:
-            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
-
-    async def data_docs(self, request: Request) -> Response:
-        """Show the Data Docs of all runs. They are about bundles of all owners, so the token must open the home."""
-        caller = self._reader(request)
-        if isinstance(caller, Response):
-            return caller
-        if caller.owner is not None:
-            raise AccessError(
-                "the Data Docs show bundles of all owners: use a token of `bardo keys token --whole-home`"
-            )
-        folder, path = data_docs(self._warm.home), str(request.path_params["path"])
-        if path in ("", "index.html") or path.endswith("/index.html"):
-            return HTMLResponse(await self._warm.run(lambda: runs_page(documented_runs(folder))), 200, DATA_SECURITY)
-        page = file_below(folder, path)
-        content = await self._warm.run(page.read_bytes)
-        if page.suffix == ".html":
-            content = without_remote_files(content.decode("utf-8", "replace")).encode()
-        return Response(content, media_type=MEDIA[page.suffix], headers=DATA_SECURITY)
-
-    async def dbt_docs(self, request: Request) -> Response:
-        """Show the dbt docs. They describe the marts, which are the same for all owners."""
-        caller = self._reader(request)
-        if isinstance(caller, Response):
-            return caller
-        page = docs_page(self._warm.home)
-        if not page.exists():
-            raise ServerError(404, "UnknownPathError", "the home has no dbt docs yet", "`bardo derive` writes them")
-        return HTMLResponse(await self._warm.run(page.read_bytes), 200, DBT_SECURITY)
-
-    async def _sign_in(self, request: Request) -> Response:
-        form = dict(_form(await request.body()))
-        token = form.get("token", "")
-        try:
-            self._doorkeeper.caller(f"Bearer {token}", None, None)
-        except TokenError as error:
-            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
-        response = RedirectResponse("/", 303, SECURITY)
-        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
-        return response
-
 
 def _content_kind(request: Request, subject: str) -> str:
     """Return the type of the body. Raises ServerError 415 for a type other than JSON and JSON lines."""
@@ -518,10 +443,6 @@ def _log_failure(warming: asyncio.Task[None]) -> None:
 def _acknowledged(ack: Ack) -> dict[str, Any]:
     link = None if ack.link is None else ack.link.number
     return {"golem_id": ack.golem_id, "tick": ack.tick, "repeated": ack.repeated, "link": link}
-
-
-def _form(body: bytes) -> list[tuple[str, str]]:
-    return parse_qsl(body.decode("latin-1"))
 
 
 def _caller(request: Request) -> Caller:

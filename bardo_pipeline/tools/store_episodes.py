@@ -87,9 +87,8 @@ def store_episodes(
         return StoredEpisodes({}, refused, None)
     now = clock()
     called = call.called(f"Stored {len(texts)} episodes", len(texts), now)
-    results = store_texts(
-        context, caller.golem_id, list(texts.values()), at=at, now=now, embed=False, beside=[called]
-    )  # fmt: skip
+    given_texts = list(texts.values())
+    results = store_texts(context, caller.golem_id, given_texts, at=at, now=now, embed=False, beside=[called])
     before = results[0].count_before
     counts = WriteCounts(
         counted=f"TextStored of golem {caller.golem_id}",

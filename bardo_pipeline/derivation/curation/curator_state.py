@@ -43,13 +43,11 @@ from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
-from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
+from bardo_pipeline.inheritance.choice_evidence import BUNDLE_EVIDENCE_COLUMNS, evidence_bundles, name_bundles
 from bardo_pipeline.inheritance.heir_entries import (
-    GIVEN_COLUMNS,
-    evidence_bundles,
     inherited_entries,
-    name_bundles,
     received_decisions,
+    with_bundle_evidence,
 )
 from bardo_pipeline.policy import Policy
 
@@ -255,8 +253,9 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
                 bundle = load_bundle(context.home, bundle_hash)
                 is_bought = golem_id in bought
                 inherited = inherited_entries(bundle, golem_id, context.policy, withdrawn, bought=is_bought)
-                evidence = () if is_bought else evidence_of(bundle.learning)
-                inherited = with_evidence(inherited, evidence, golem_id, context.policy, withdrawn)
+                inherited = with_bundle_evidence(
+                    inherited, bundle, golem_id, context.policy, withdrawn, bought=is_bought
+                )
             state.begin_life(
                 golem_id, at=birth["observed_at"], base_threshold=base, inherited=inherited, bundle_hash=bundle_hash,
                 instincts=instincts,
@@ -270,7 +269,7 @@ def _evidence_bundles_at(context: DerivationContext, done: Mapping[str, int]) ->
         return {}
     of_interest = (pc.field("source") == "choice") & ((pc.field("cycle") == 0) | (pc.field("own_count") == 0))
     table = context.projections.growing("curation")
-    rows = table.read(GIVEN_COLUMNS, golems=sorted(done), only=of_interest)
+    rows = table.read(BUNDLE_EVIDENCE_COLUMNS, golems=sorted(done), only=of_interest)
     return evidence_bundles(rows.filter(pa.array(_is_committed(done, rows), pa.bool_())))
 
 

@@ -79,7 +79,8 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     rows = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist()).to_pylist()
     testament = {row["golem_id"]: row for row in rows}
     known = entries_of(context, deaths)
-    received = {g: evidence_of(_learning_at_birth(context.home, births[g]["bundle_hash"])) for g in testament}
+    at_birth = {g: _learning_at_birth(context.home, births[g]["bundle_hash"]) for g in testament}
+    received = {g: evidence_of(state) for g, state in at_birth.items()}
     evidence = crossing_evidence(known, received, context.policy)
     entries = leave_bloodstains(known, deaths, context.policy)
     is_held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
@@ -90,7 +91,7 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     page = values_by_golem(books, "markdown")
     links, procedures = grouped_by_golem(links_of(crossing)), grouped_by_golem(procedures_of(crossing, books))
     crossed, remembered = grouped_by_golem(crossing), grouped_by_golem(_episodes_of_the_dead(context, deaths))
-    learning = _learned(context, deaths, births)
+    learning = _learned(context, deaths, births, at_birth)
     left = handled_retractions(context, BEFORE_CANDIDATES)
     made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
     rows, episode_max = [], context.policy.inheritance.episode_count
@@ -138,15 +139,20 @@ def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_cou
     }
 
 
-def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> dict[str, Learning]:
-    """Golem -> learning state: forecasts from the records of the last cycle, attention from all records and birth."""
+def _learned(
+    context: DerivationContext, deaths: pa.Table, births: Births, at_birth: Mapping[str, Any]
+) -> dict[str, Learning]:
+    """Golem -> learning state: forecasts from the records of the last cycle, attention from all records and birth.
+
+    at_birth: golem -> the learning state that it inherited, None without one.
+    """
     span, golems = context.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     records = records_between(context, LEARNING_COLUMNS, ticks, context.left_out())
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
-    begun = {g: attention_of(_learning_at_birth(context.home, births[g]["bundle_hash"])) for g in golems}
+    begun = {g: attention_of(at_birth[g]) for g in golems}
     return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
 
 

@@ -20,8 +20,7 @@ from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.life.succession_events import DefaultsInherited, Instincts
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
-from bardo_pipeline.inheritance.choice_evidence import evidence_of, with_evidence
-from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries
+from bardo_pipeline.inheritance.heir_entries import defaults_of, inherited_entries, with_bundle_evidence
 
 UNKNOWN = "-"
 """Market and market hash of a golem whose records name no replayable market."""
@@ -73,8 +72,7 @@ def birth_record(
     if defaults:
         events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
         instincts = Instincts({golem_id: [default.model_dump() for default in defaults]})
-    evidence = () if bought else evidence_of(bundle.learning)
-    knowledge = with_evidence(inherited, evidence, golem_id, context.policy)
+    knowledge = with_bundle_evidence(inherited, bundle, golem_id, context.policy, bought=bought)
     return BirthRecord(events, bundle, knowledge, instincts, granted)
 
 

@@ -369,7 +369,8 @@ class Commits:
 
     def __init__(self, table: Path, at: int) -> None:
         self._table, self.at = table, at
-        self._paths = -1, "", ""  # version, and the paths of its commit and of the next: a question looks at each table
+        # A version, and the paths of its commit and of the next one: a search asks each table for its version.
+        self._paths = -1, "", ""
         self._checkpointed = newest_checkpoint(table, at) or 0
         self._transactions: dict[str, int] = {}
         self._transactions_at = -1

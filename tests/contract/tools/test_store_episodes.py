@@ -74,9 +74,9 @@ def test_episodes_stored_together_equal_those_stored_alone(tmp_path: Path) -> No
     assert embed_waiting(together.context, now=together.at) == 0
     kept = [{row["event_id"]: row for row in home.context.log.texts()[1].to_pylist()} for home in (together, alone)]
     assert kept[0] == kept[1]
-    assert list(kept[0]) == [one.text_id for one in result.stored.values()]
-    found = [home.call("memory_search", query="did the swap slip?").model_dump() for home in (together, alone)]
-    scores = [[hit["relevance_score"] for hit in one["results"]] for one in found]
+    assert list(kept[0]) == [episode.text_id for episode in result.stored.values()]
+    answers = [home.call("memory_search", query="did the swap slip?").model_dump() for home in (together, alone)]
+    scores = [[hit["relevance_score"] for hit in answer["results"]] for answer in answers]
     assert scores[0] == scores[1]
 
 

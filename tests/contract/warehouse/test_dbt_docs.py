@@ -24,9 +24,9 @@ MANIFEST = {
 def test_the_page_of_the_dbt_docs_needs_no_other_file(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.execute("create table fct_deaths (golem_id text, tick bigint)")
-        found = catalogue(MANIFEST, connection)["nodes"]
-        assert list(found) == ["model.bardo.fct_deaths"], "a model without a table has no columns"
-        columns = found["model.bardo.fct_deaths"]["columns"]
+        nodes = catalogue(MANIFEST, connection)["nodes"]
+        assert list(nodes) == ["model.bardo.fct_deaths"], "a model without a table has no columns"
+        columns = nodes["model.bardo.fct_deaths"]["columns"]
         assert {name: column["type"] for name, column in columns.items()} == {"golem_id": "VARCHAR", "tick": "BIGINT"}
         (tmp_path / "manifest.json").write_bytes(orjson.dumps(MANIFEST))
         write_docs(tmp_path / "manifest.json", connection, tmp_path / "page.html")

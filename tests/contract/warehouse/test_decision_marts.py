@@ -171,10 +171,10 @@ def test_choices_are_the_trials_of_the_records(lively: Built) -> None:
     trials = {}
     for record in records:
         for trial in record["trials"] or ():
-            said = trial | {"tick": trial["decision_tick"], "is_verified": trial["verified"]}
-            said |= {"judged_tick": record["tick"], "judged_at": record["observed_at"].replace(tzinfo=None)}
-            said["effect_micros"] = round(trial["effect_ppm"] * trial["value_micros"] / 1e6)
-            trials[record["golem_id"], *(said[name] for name in key)] = said
+            stated = trial | {"tick": trial["decision_tick"], "is_verified": trial["verified"]}
+            stated |= {"judged_tick": record["tick"], "judged_at": record["observed_at"].replace(tzinfo=None)}
+            stated["effect_micros"] = round(trial["effect_ppm"] * trial["value_micros"] / 1e6)
+            trials[record["golem_id"], *(stated[name] for name in key)] = stated
     rows = {(r["golem_id"], *(r[name] for name in key)): r for r in lively.table("from fct_choices").to_pylist()}
     assert rows.keys() == trials.keys() != set()
     same = ("taken", "regime", "anomaly_score", "gas_ratio", "value_micros", "effect_ppm", "ground_truth_source",

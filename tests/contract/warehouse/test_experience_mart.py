@@ -31,8 +31,10 @@ def test_reports_are_rows_until_their_record_or_their_decision_is_struck(tmp_pat
         [report(total, "calculator", 1.0, decision_tick=1), report({}, "rest", -0.5, verified=False)],
         [report(total, "memory", 0.0)],
     )
-    told = table(*(record_of(home.golem, n, at(n), reports, domain="tools") for n, reports in enumerate(records, 1)))
-    context.log.append(told, writer="life", segment=1, recorded_at=NOW)
+    reported = table(
+        *(record_of(home.golem, n, at(n), reports, domain="tools") for n, reports in enumerate(records, 1))
+    )
+    context.log.append(reported, writer="life", segment=1, recorded_at=NOW)
     expected = [
         ("coral", 1, 1, 1, "tools", {"is_long": "true", "task": "lookup"}, "search", 0.25, ["guess", "memory"],
          "memory", 0.5),

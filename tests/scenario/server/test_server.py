@@ -227,11 +227,11 @@ def test_a_tool_writes_through_the_client_and_the_event_is_in_the_log(
             stored = await memory.tool("memory_store_strategy", **strategy)
             assert stored["counts"]["after"] == stored["counts"]["before"] + 1
             assert stored["freshness"]["log_version"] > 0
-            found = await memory.tool("memory_retrieve_strategies", strategy_name="wide")
-            return found["strategies"]
+            answer = await memory.tool("memory_retrieve_strategies", strategy_name="wide")
+            return answer["strategies"]
 
-    (found,) = asyncio.run(stored_and_read())
-    assert found["parameters"] == {"width": 3}
+    (answer,) = asyncio.run(stored_and_read())
+    assert answer["parameters"] == {"width": 3}
     stores = DerivationContext.open(home)
     assert stores.life("StrategyStored")["golem_id"].to_pylist() == [coral.heir]
     stores.log.close()
@@ -246,11 +246,11 @@ def test_an_agent_remembers_in_its_own_words_and_finds_them_at_once(server: Serv
         words = "The night crew moved the anchor because the harbour was closing."
         stored = memory.remember(words, tool="watch", outcome={"moved": True}, importance="critical")
         assert stored["counts"]["after"] == stored["counts"]["before"] + 1
-        found = {
+        texts = {
             hit["id"]: hit["content"]
             for hit in memory.search("why was the anchor moved?", store="episodes", tool="watch")["results"]
         }
-        assert found[stored["episode_id"]] == words
+        assert texts[stored["episode_id"]] == words
         assert memory.insights(limit=3)["freshness"]["log_version"] > 0
         execution = {
             "strategy_name": "berth",
@@ -318,11 +318,11 @@ def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(serve
     with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
         given = ["The tide turned before the lamp was lit.", {"reflection": "x", "importance": "vital"}]
         stored = memory.remember_all([*given, {"reflection": "Fog came with the east wind.", "tool": "lookout"}])
-        assert [one["index"] for one in stored["stored"]] == [0, 2]
-        assert [(one["index"], one["error"]) for one in stored["refused"]] == [(1, "ToolError")]
+        assert [episode["index"] for episode in stored["stored"]] == [0, 2]
+        assert [(episode["index"], episode["error"]) for episode in stored["refused"]] == [(1, "ToolError")]
         assert stored["counts"]["after"] == stored["counts"]["before"] + 2
-        found = {hit["id"] for hit in memory.search("when was the lamp lit?", store="episodes")["results"]}
-        assert stored["stored"][0]["episode_id"] in found
+        ids = {hit["id"] for hit in memory.search("when was the lamp lit?", store="episodes")["results"]}
+        assert stored["stored"][0]["episode_id"] in ids
         with pytest.raises(ServerError, match="importance") as invalid:
             memory.remember_all(given[1:])
         assert invalid.value.status == 400
@@ -335,7 +335,7 @@ def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(serve
     ):
         answer = httpx.post(f"{server.url}/v1/texts", content=body, headers=headers, trust_env=False, timeout=60)
         assert answer.status_code == status, answer.text
-    assert [one["error"] for one in answer.json()["refused"]] == ["JSONError"]
+    assert [episode["error"] for episode in answer.json()["refused"]] == ["JSONError"]
     foreign = {**headers, **server.headers(CORAL)}
     answer = httpx.post(f"{server.url}/v1/texts", content=body, headers=foreign, trust_env=False, timeout=60)
     assert (answer.status_code, "Fog" in answer.text) == (404, False)
@@ -346,9 +346,9 @@ def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
 ) -> None:
     for name in ("BARDO_URL", "BARDO_TOKEN", "BARDO_GOLEM"):
         monkeypatch.delenv(name, raising=False)
-    found = running_server(home)
-    assert found is not None
-    assert (found.url, found.pid) == (server.url, server.pid)
+    address = running_server(home)
+    assert address is not None
+    assert (address.url, address.pid) == (server.url, server.pid)
     with Client(home=home, owner=PEARL) as memory:
         assert {golem["owner_id"] for golem in memory.golems()["golems"]} == {PEARL}
     stale = tmp_path / "home"

@@ -49,8 +49,8 @@ class Browser:
 
     def find(self, selector: str) -> str:
         """Return the id of the first element that a CSS selector matches."""
-        found: dict[str, str] = self.command("POST", "/element", using="css selector", value=selector)
-        return found[_ELEMENT]
+        element: dict[str, str] = self.command("POST", "/element", using="css selector", value=selector)
+        return element[_ELEMENT]
 
     def text(self) -> str:
         """Return the visible text of the page."""
@@ -91,7 +91,9 @@ def browser(folder: Path) -> Iterator[Browser]:
     driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True, cwd=folder)
     try:
         assert driver.stdout is not None
-        port = next(found[1] for line in driver.stdout if (found := re.search(r"on port (\d+)\.$", line.strip())))
+        port = next(
+            port_line[1] for line in driver.stdout if (port_line := re.search(r"on port (\d+)\.$", line.strip()))
+        )
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120) as http:
             wanted = {
                 "browserName": "chrome",

@@ -22,14 +22,14 @@ from bardo_pipeline.inheritance.bundle_files import LEARNING, roots_of
 from bardo_pipeline.inheritance.choice_evidence import (
     ChoiceEvidence,
     crossing_evidence,
+    evidence_bundles,
     evidence_of,
+    name_bundles,
     with_evidence,
 )
 from bardo_pipeline.inheritance.endowment_conditions import ATTENTION_ONLY, CLONES, ENTRIES_ONLY, HEIRS, endowment
 from bardo_pipeline.inheritance.heir_entries import (
-    evidence_bundles,
     inherited_entries,
-    name_bundles,
     received_decisions,
 )
 from bardo_pipeline.policy import Policy
