@@ -77,13 +77,14 @@ def test_a_text_of_the_writer_is_found(root: Path) -> None:
     assert texts_found(root, "a slipping swap") == [SLIP]
 
 
+@pytest.mark.parametrize("step", ["_add", "_inherit"])
 def test_a_text_whose_indexing_failed_is_found_by_the_next_question(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = DerivationContext.open(root)
     assert texts_of(context, "which swap slipped?") == []
     with monkeypatch.context() as patch:
-        patch.setattr(SharedTexts, "_inherit", lambda *_: 1 / 0)
+        patch.setattr(SharedTexts, step, lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store(context, stored_text(SLIP))
     assert texts_of(context, "which swap slipped?") == [SLIP]
