@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZONS, RECENTRING
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, entry_ids
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import width_of_act
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, recentring_of_act, width_of_act
 from bardo_pipeline.policy import Policy
 
 PRESENCE = ("trait", "enter", "stay_out", "leave")
@@ -94,17 +95,48 @@ def choices_of(state: GrimoireState, rows: Int64Array, confidence: Int64Array, p
     """Return the choices that one golem's rules in force make. confidence: of each row, in ppm."""
     if not len(rows):
         return NO_CHOICES
-    order = np.argsort(state.structures.stable()[state["structure"][rows]])
-    rows, confidence = rows[order], confidence[order]  # the order of registration does not decide
-    acts: dict[str, list[int]] = {}
-    for place, code in enumerate(state["structure"][rows].tolist()):
-        acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)
-    values = {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
+    values = _values_by_act(state, rows, confidence, policy)
     width, width_row = _widths(values, policy)
     presence, presence_row = _presence(values, policy)
     used = sorted({row for row in (*width_row, *presence_row) if row >= 0})
     ids = dict(zip(used, entry_ids(state, np.array(used, np.int64)), strict=True))
     return Choices(width, tuple(map(ids.get, width_row)), presence, tuple(map(ids.get, presence_row)))
+
+
+def recentring_signs(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> Int64Array | None:
+    """Return whether re-centring pays over hours by one golem's rules in force, [regimes, anomaly bands].
+
+    1 it pays, -1 it loses, 0 no rule decides; None without a rule about it. The longest horizon that decides counts,
+    because its windows contain the shorter ones. confidence: of each row, in ppm.
+    """
+    about = state.structures.recentrings()[state["structure"][rows]]
+    if not about.any():
+        return None
+    values = _values_by_act(state, rows[about], confidence[about], policy)
+    stated = sorted(
+        (EVIDENCE_HORIZONS[RECENTRING].index(of_act[1]), ANOMALY_BANDS.index(of_act[0]), act)
+        for act in values if (of_act := recentring_of_act(act)) is not None
+    )  # fmt: skip
+    signs, least = np.zeros((len(REGIMES), len(ANOMALY_BANDS)), np.int64), policy.curator.effect_min_ppm
+    for _, band, act in stated:
+        value, row = values[act]
+        decides = (np.abs(value) >= least) & (row >= 0)
+        signs[decides, band] = np.sign(value[decides])
+    return signs
+
+
+def _values_by_act(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> dict[str, tuple[Float64Array, Int64Array]]:
+    """Return the values of each act (_values). The order of registration does not decide."""
+    order = np.argsort(state.structures.stable()[state["structure"][rows]])
+    rows, confidence = rows[order], confidence[order]
+    acts: dict[str, list[int]] = {}
+    for place, code in enumerate(state["structure"][rows].tolist()):
+        acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)
+    return {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
 
 
 def _values(

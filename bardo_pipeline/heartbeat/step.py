@@ -264,9 +264,8 @@ def _put_senses(
 def _put_trials(out: Buffers, at: int, verdicts: ChoiceVerdicts | None) -> None:
     """Write the judged alternatives of closed windows."""
     if verdicts is not None:
-        columns = {f"window_{name}": value for name, value in vars(verdicts).items() if name != "effect_ppm"}
-        horizons, judged, golems = verdicts.effect_ppm.shape
-        out.put(at, **columns, window_effect_ppm=verdicts.effect_ppm.reshape(horizons * judged, golems))
+        flat = (value.reshape(-1, value.shape[-1]) for value in vars(verdicts).values())
+        out.put(at, **{f"window_{name}": value for name, value in zip(vars(verdicts), flat, strict=True)})
 
 
 def _put_waking(out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None) -> None:

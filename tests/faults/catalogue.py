@@ -27,6 +27,7 @@ CHOICES = "tests/unit/curator/test_choice_rules.py"
 LEAVING = "test_golems_leave_stay_out_and_enter_as_their_rules_say"
 SETTLED = "test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick"
 TRIED = "tests/property/heartbeat/test_choice_trials.py"
+MOVED = f"{TRIED}::test_re_centring_is_tried_over_hours_from_the_score_at_which_a_golem_would_act"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -379,12 +380,23 @@ FAULTS = (
           "due[slot], memory",
           (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
     # choices
-    Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, units) + swap * slip * 1e-6",
-          "0.0 * units + swap * slip * 1e-6", (SHADOWS,)),
+    Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, gas_units) + swap * slip * 1e-6",
+          "0.0 * gas_units + swap * slip * 1e-6", (SHADOWS,)),
     Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
           "for first in range(start, stop + 1,", (SHADOWS,)),
     Fault("a window of four hours ends each hour", "HB-24", _CHOICES, '"4_hours": 4 * _HOUR_US', '"4_hours": _HOUR_US',
           (f"{TRIED}::test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged",)),
+    Fault("re-centring swaps half of the value whatever it needs", "HB-24", _CHOICES,
+          "return np.abs(shares[1] - shares[0])", "return 0.0 * np.abs(shares[1] - shares[0]) + 0.5", (MOVED,)),
+    Fault("re-centring is tried over hours far inside the range", "HB-24", _CHOICES,
+          "held & (fleet.window_score >= policy.playbook.trial_score_min)", "held & (fleet.window_score >= 0.0)",
+          (MOVED,)),
+    Fault("a rule over hours does not replace that of 30 ticks", "HB-24", "curator/playbook.py",
+          "short = signs[(*where, anomaly[structure])] == 0", "short = signs[(*where, anomaly[structure])] < 2",
+          (f"{CHOICES}::test_the_longest_horizon_that_decides_replaces_the_shorter_ones_in_its_regime_and_band",)),
+    Fault("the shortest horizon decides", "HB-24", "curator/choice_rules.py", "for _, band, act in stated:",
+          "for _, band, act in stated[::-1]:",
+          (f"{CHOICES}::test_the_longest_horizon_that_decides_replaces_the_shorter_ones_in_its_regime_and_band",)),
     Fault("a learned half-width is not minted", "HB-24", "heartbeat/fleet.py",
           "return np.where(learned > 0, learned, self.half_width)", "return self.half_width + 0 * learned",
           (f"{CHOICES}::test_golems_with_a_rule_mint_its_half_width_and_name_it_and_others_follow_their_trait",)),

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -366,15 +366,15 @@ class Trial(Part):
 
     Parameters
     ----------
-    choice : half-width of a new range, or presence in the market
+    choice : half-width of a new range, presence in the market, or re-centring
     taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"
-    alternative : judged act: a half-width, "enter" or "leave"
-    beside : what the alternative is compared with: a half-width, or "hold" for no act
+    alternative : judged act: a half-width, "enter", "leave" or "recenter"
+    beside : what the alternative is compared with: a half-width, "hold" for no act, or "stay" for the position as it is
     effect_ppm : worth of `alternative` less worth of `beside` at the horizon, in ppm of the value at the decision
     """
 
     decision_tick: LivedTick
-    choice: Literal["width", "presence"]
+    choice: Literal["width", "presence", "recentring"]
     taken: Name
     alternative: Name
     beside: Name

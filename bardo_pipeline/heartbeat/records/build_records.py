@@ -238,14 +238,13 @@ def _trials(rows: Rows) -> pa.Array | None:
     """Build the judged alternatives of each record; null in a record without any."""
     if not rows.has("window_due"):
         return None
-    due, kinds = rows["window_due"], alternatives(rows.chunk.policy)
-    effect = rows["window_effect_ppm"].reshape(*due.shape, len(kinds))
-    held = rows["window_width"] > 0
-    applies = np.ones((*due.shape, len(kinds)), bool)
-    applies[..., [code for code, (_, name, _) in enumerate(kinds) if name == "leave"]] = held[..., None]
-    row, horizon, kind = np.nonzero(due[..., None] & applies)
+    kinds = alternatives(rows.chunk.policy)
+    where = np.flatnonzero(rows["window_due"].any(axis=1))
+    judged, shape = rows.take(where), (len(where), len(HORIZONS), len(kinds))
+    effect = judged["window_effect_ppm"].reshape(shape)
+    row, horizon, kind = np.nonzero(judged["window_applies"].reshape(shape))
     column = {
-        n: rows[f"window_{n}"][row, horizon]
+        n: judged[f"window_{n}"][row, horizon]
         for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width")
     }
     ranges = arrow.concat_text("range_", pa.array(column["width"]).cast(pa.string()))
@@ -266,7 +265,7 @@ def _trials(rows: Rows) -> pa.Array | None:
         "ground_truth_source": "trace",
     }
     type_ = record_type("trials")
-    counts = np.bincount(row, minlength=rows.count)
+    counts = np.bincount(where[row], minlength=rows.count)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     return pa.ListArray.from_arrays(
         offsets, arrow.struct(type_.value_type, parts), type=type_, mask=pa.array(counts == 0)

@@ -24,23 +24,44 @@ def effect_ppm(
         stayed = gain_of(tape, start, stop, held["liquidity"], held["tick_lower"], held["tick_upper"])
         left = cost(tape, start, trial["value_micros"], policy.cost.exit_gas_units)
         return 1e6 * (-stayed / trial["value_micros"] - left)
+    if alternative == "recenter":
+        (held,) = (p for p in decided["observation"]["positions"] if p["liquidity"] > 0)
+        gain = new_range_gain(tape, start, stop, trait_width)
+        bounds = held["tick_lower"], held["tick_upper"]
+        stayed = gain_of(tape, start, stop, held["liquidity"], *bounds) / trial["value_micros"]
+        root = tape.root[start]
+        moved = abs(base_share(*range_around(tape, start, trait_width), root) - base_share(*bounds, root))
+        return 1e6 * (gain - stayed - cost(tape, start, trial["value_micros"], policy.cost.rebalance_gas_units, moved))
     widths = [int(trial[name].removeprefix("range_")) for name in ("alternative", "beside")]
     first, second = (new_range_gain(tape, start, stop, width) for width in widths)
     return 1e6 * (first - second)
 
 
-def cost(tape: Tape, at: int, value: float, gas_units: int) -> float:
-    """Return gas, and fee and impact of swapping half of the value, as a share of the value."""
+def cost(tape: Tape, at: int, value: float, gas_units: int, swapped: float = 0.5) -> float:
+    """Return gas, and fee and impact of swapping a share of the value, as a share of the value."""
     gas = round(gas_units * tape.gas_gwei[at] * 1e-9 * tape.market.native_usd_micros)
-    impact = value / 2 * tape.root[at] / tape.liquidity[at]
+    impact = value * swapped * tape.root[at] / tape.liquidity[at]
     slip = round((tape.market.fee_ppm * 1e-6 + impact) * 1e6) * 1e-6
-    return (gas + value / 2 * slip) / value
+    return (gas + value * swapped * slip) / value
+
+
+def range_around(tape: Tape, at: int, width: int) -> tuple[int, int]:
+    """Return the pool ticks of a new range around the price."""
+    return (
+        math.floor((tape.pool_tick[at] - width) / 10) * 10,
+        math.ceil((tape.pool_tick[at] + width) / 10) * 10,
+    )
+
+
+def base_share(lower: int, upper: int, root: float) -> float:
+    """Return the share of a position's value that is the base token."""
+    quote, base = tokens(1.0, lower, upper, root)
+    return base / root**2 / (quote + base / root**2)
 
 
 def new_range_gain(tape: Tape, start: int, stop: int, width: int) -> float:
     """Return the gain of a new range around the price as a share of its value."""
-    lower = math.floor((tape.pool_tick[start] - width) / 10) * 10
-    upper = math.ceil((tape.pool_tick[start] + width) / 10) * 10
+    lower, upper = range_around(tape, start, width)
     liquidity = ENTRY_MICROS / worth(1.0, lower, upper, tape.root[start])
     return gain_of(tape, start, stop, liquidity, lower, upper) / ENTRY_MICROS
 
