@@ -1,4 +1,4 @@
-"""Trials of a golem's choices: half-width of a range, entering, leaving, re-centring. Pure, over columns.
+"""Trials of a golem's choices: half-width of a range, presence, re-centring, loans. Pure, over columns.
 
 A window begins at fixed places of the market: each 30 ticks, each 4 hours and each 24 hours of event time. Windows of
 one horizon do not overlap, so each is one independent trial, whether the golem deliberated or not. At its end, shadow
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.heartbeat.defi.aave_loans import share_values, swapped_of_loan
+from bardo_pipeline.heartbeat.defi.loan_trials import gains_of_loans, gains_of_new_loans
 from bardo_pipeline.heartbeat.defi.rebalance import LIMIT_PPM, gas_micros
 from bardo_pipeline.heartbeat.fleet import HORIZONS, Fleet
 from bardo_pipeline.heartbeat.observe import Sight
@@ -39,6 +41,7 @@ class ChoiceVerdicts:
 
     applies, effect_ppm: [horizons, alternatives, golems], the alternatives in the order of `alternatives`. applies:
     which of them the golem had in a due window. width: half-width of the position at the decision, 0 without one.
+    levered: whether the golem had a debt then.
     """
 
     due: BoolArray
@@ -48,6 +51,7 @@ class ChoiceVerdicts:
     gas_ratio: Float64Array
     value: Float64Array
     width: Int64Array
+    levered: BoolArray
     applies: BoolArray
     effect_ppm: Int64Array
 
@@ -58,6 +62,7 @@ def alternatives(policy: Policy) -> tuple[tuple[str, str, str], ...]:
     widths = [("width", f"range_{width}", reference) for width in _rungs(policy)]
     return (
         *widths, ("presence", "enter", "hold"), ("presence", "leave", "hold"), ("recentring", "recenter", "stay"),
+        ("loan", "borrow", "unlevered"), ("loan", "repay", "keep"),
     )  # fmt: skip
 
 
@@ -91,6 +96,7 @@ def _open(fleet: Fleet, tape: Tape, t: int, sight: Sight, ending: Int64Array) ->
         ("liquidity", fleet.liquidity), ("lower", fleet.lower), ("upper", fleet.upper),
         ("range", fleet.half_width_in(int(tape.regime[t]))),
         ("width", np.where(sight.open, (fleet.upper - fleet.lower) // 2, 0)),
+        ("supplied", fleet.collateral_shares), ("owed", fleet.debt_shares),
     ):  # fmt: skip
         getattr(fleet, f"window_{name}")[ending] = column
 
@@ -107,23 +113,26 @@ def _verdicts(fleet: Fleet, tape: Tape, t: int, ending: list[int], policy: Polic
     opened = np.maximum(at, 0)
     return ChoiceVerdicts(
         due, fleet.window_tick.copy(), tape.regime[opened], fleet.window_score.copy(), tape.gas_hour_ratio[opened],
-        fleet.window_value.copy(), fleet.window_width.copy(), _applies(fleet, due, policy),
+        fleet.window_value.copy(), fleet.window_width.copy(), fleet.window_owed > 0.0,
+        _applies(fleet, tape, due, policy),
         np.clip(np.rint(effect * 1e6), -LIMIT_PPM, LIMIT_PPM).astype(np.int64),
     )  # fmt: skip
 
 
-def _applies(fleet: Fleet, due: BoolArray, policy: Policy) -> BoolArray:
+def _applies(fleet: Fleet, tape: Tape, due: BoolArray, policy: Policy) -> BoolArray:
     """Return the alternatives of each due window, [horizons, alternatives, golems].
 
     A position can be left, and re-centred from the score at which decisions are judged. Re-centring over 30 ticks is on
-    trial with each decision (rebalance.py).
+    trial with each decision (rebalance.py). A golem may borrow if its owner granted it, and repays a debt.
     """
     kinds = alternatives(policy)
     out = np.repeat(due[:, None], len(kinds), axis=1)
     held = fleet.window_width > 0
     moves = held & (fleet.window_score >= policy.playbook.trial_score_min)
     moves[[h for h, horizon in enumerate(HORIZONS) if horizon not in _SPANS_US]] = False
-    for name, having in (("leave", held), ("recenter", moves)):
+    lends = tape.reserves is not None
+    borrows, repays = lends & (fleet.loan_ratio > 0.0), lends & (fleet.window_owed > 0.0)
+    for name, having in (("leave", held), ("recenter", moves), ("borrow", borrows), ("repay", repays)):
         out[:, [alternative for _, alternative, _ in kinds].index(name)] &= having
     return out
 
@@ -141,8 +150,35 @@ def _effects(fleet: Fleet, tape: Tape, h: int, start: int, stop: int, policy: Po
     )
     stayed = _gains_of_positions(fleet, tape, h, start, stop) / value
     moving = _cost(tape, start, policy.cost.rebalance_gas_units, value, _share_to_swap(fleet, tape, h, start))
-    judged = entered - entering, -stayed - leaving, entered - moving - stayed
+    loans = _effects_of_loans(fleet, tape, h, start, stop, value, entered, policy)
+    judged = entered - entering, -stayed - leaving, entered - moving - stayed, *loans
     return np.concatenate([np.repeat(ladder[:, None], fleet.size, axis=1), judged])
+
+
+def _effects_of_loans(
+    fleet: Fleet, tape: Tape, h: int, start: int, stop: int, value: Float64Array, entered: Float64Array, policy: Policy
+) -> Float64Array:
+    """Return the effects of borrowing and of repaying as a share of the value, [2, golems]; 0 where none applies.
+
+    A borrower supplies a part of its money and puts the rest with the borrowed money into the range, whose cost of
+    entering is the same without a loan. entered: gain of a new range as a share of its value.
+    """
+    out, lending = np.zeros((2, fleet.size)), policy.lending
+    able, owing = np.flatnonzero(fleet.loan_ratio > 0.0), np.flatnonzero(fleet.window_owed[h] > 0.0)
+    if tape.reserves is None or not len(able):
+        return out
+    asset, ratio, share = fleet.collateral_asset[able], fleet.loan_ratio[able], lending.collateral_share
+    made = gains_of_new_loans(tape, start, stop, asset, ratio, policy)
+    cost = _cost(tape, start, lending.borrow_gas_units, value[able], share * swapped_of_loan(asset, 1.0, ratio))
+    out[0, able] = share * (made + (ratio - 1.0) * entered[able]) - cost
+    if len(owing):
+        asset, shares = fleet.collateral_asset[owing], (fleet.window_supplied[h, owing], fleet.window_owed[h, owing])
+        supplied, owed = (
+            held * unit / value[owing] for held, unit in zip(shares, share_values(tape, start, asset), strict=True)
+        )
+        cost = _cost(tape, start, lending.repay_gas_units, value[owing], swapped_of_loan(asset, supplied, owed))
+        out[1, owing] = -gains_of_loans(tape, start, stop, asset, *shares, policy) / value[owing] - cost
+    return out
 
 
 def _cost(tape: Tape, start: int, gas_units: int, value: Float64Array, swapped: Float64Array) -> Float64Array:

@@ -210,15 +210,20 @@ def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, pol
     return row, codes[inverse], effect.astype(np.int64), decided.astype(np.int64), tick[row].astype(np.int64)
 
 
-EVIDENCE_HORIZONS = {"width": ("30_ticks",), "presence": ("4_hours",), "recentring": ("4_hours", "24_hours")}
+EVIDENCE_HORIZONS = {
+    "width": ("30_ticks",),
+    "presence": ("4_hours",),
+    "recentring": ("4_hours", "24_hours"),
+    "loan": ("4_hours", "24_hours"),
+}
 """Horizons of each choice's evidence, ascending. Longer windows contain the shorter ones, so one horizon decides.
 
 A width costs nothing, so its short windows suffice and are many. The cost of entering or leaving needs hours to pay.
-Re-centring has a structure for each horizon, beside its judged decisions at 30 ticks, and the longest with a rule in
-force decides.
+Re-centring has a structure for each horizon, beside its judged decisions at 30 ticks, and so have loans; the longest
+horizon that decides counts. The costs of a loan exceed 30 ticks of any interest.
 """
 
-RECENTRING = "recentring"
+RECENTRING, LOAN = "recentring", "loan"
 
 
 def acts_of_choice(choice: str, alternative: str, beside: str) -> list[tuple[str, str | None, str]]:
@@ -246,7 +251,8 @@ def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures, pol
     at = np.flatnonzero(counts)
     score = pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False)
     band = pa.array(ANOMALY_BANDS).take(pa.array(np.searchsorted(policy.anomaly_edges, score, side="right")))
-    of_band = pc.if_else(pc.equal(choice, RECENTRING), pc.binary_join_element_wise(horizon, band, "|"), "|")
+    of_horizon = pc.if_else(pc.is_in(choice, value_set=pa.array([RECENTRING, LOAN])), horizon, "")
+    of_band = pc.binary_join_element_wise(of_horizon, pc.if_else(pc.equal(choice, RECENTRING), band, ""), "|")
     acts = pc.binary_join_element_wise(alternative, beside, regime, of_band, "|").take(pa.array(at)).dictionary_encode()
     place = market[row[at]].astype(np.int64) * max(len(acts.dictionary), 1) + acts.indices.to_numpy().astype(np.int64)
     distinct, inverse = np.unique(place, return_inverse=True)

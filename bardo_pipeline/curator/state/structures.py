@@ -32,12 +32,17 @@ _PRESENCE_ACTS = {
 }  # fmt: skip
 
 
+_LOAN_ACTS = {"borrow": "aave_v3_borrow", "repay": "aave_v3_repay"}
+
+
 def choice_act(alternative: str, beside: str, horizon: str = "", anomaly_band: str = "") -> tuple[str, str]:
     """Return tool and action type of a choice's structure: ("uniswap_v3_mint", "range_400_over_160").
 
-    alternative, beside: as a trial states them. horizon, anomaly_band: of re-centring, which has an action type for
-    each horizon and band ("recenter_strained_4_hours").
+    alternative, beside: as a trial states them. horizon: of loans and of re-centring, which have an action type for
+    each ("borrow_4_hours"). anomaly_band: of re-centring ("recenter_strained_4_hours").
     """
+    if alternative in _LOAN_ACTS:
+        return _LOAN_ACTS[alternative], f"{alternative}_{horizon}"
     if alternative == "recenter":
         return "uniswap_v3_rebalance", f"recenter_{anomaly_band}_{horizon}"
     if alternative in _PRESENCE_ACTS:

@@ -366,15 +366,17 @@ class Trial(Part):
 
     Parameters
     ----------
-    choice : half-width of a new range, presence in the market, or re-centring
-    taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"
-    alternative : judged act: a half-width, "enter", "leave" or "recenter"
-    beside : what the alternative is compared with: a half-width, "hold" for no act, or "stay" for the position as it is
+    choice : half-width of a new range, presence in the market, re-centring, or a loan
+    taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"; of a loan, "levered" or
+        "unlevered"
+    alternative : judged act: a half-width, "enter", "leave", "recenter", "borrow" or "repay"
+    beside : what the alternative is compared with: a half-width, "hold" for no act, "stay" for the position as it is,
+        "unlevered" for no loan, or "keep" for the debt as it is
     effect_ppm : worth of `alternative` less worth of `beside` at the horizon, in ppm of the value at the decision
     """
 
     decision_tick: LivedTick
-    choice: Literal["width", "presence", "recentring"]
+    choice: Literal["width", "presence", "recentring", "loan"]
     taken: Name
     alternative: Name
     beside: Name

@@ -245,8 +245,9 @@ def _trials(rows: Rows) -> pa.Array | None:
     row, horizon, kind = np.nonzero(judged["window_applies"].reshape(shape))
     column = {
         n: judged[f"window_{n}"][row, horizon]
-        for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width")
+        for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width", "levered")
     }
+    about_loan = np.array([choice == "loan" for choice, _, _ in kinds])[kind]
     ranges = arrow.concat_text("range_", pa.array(column["width"]).cast(pa.string()))
     parts = {
         "decision_tick": column["decision_tick"],
@@ -254,7 +255,11 @@ def _trials(rows: Rows) -> pa.Array | None:
             n: arrow.text_of(tuple(k[i] for k in kinds), kind)
             for i, n in enumerate(("choice", "alternative", "beside"))
         },
-        "taken": pc.if_else(pa.array(column["width"] > 0), ranges, "out"),
+        "taken": pc.if_else(
+            pa.array(about_loan),
+            arrow.text_of(("unlevered", "levered"), column["levered"].astype(np.int64)),
+            pc.if_else(pa.array(column["width"] > 0), ranges, "out"),
+        ),
         "horizon": arrow.text_of(HORIZONS, horizon),
         "regime": arrow.text_of(REGIMES, column["regime"]),
         "anomaly_score": column["score"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
@@ -35,6 +36,58 @@ def effect_ppm(
     widths = [int(trial[name].removeprefix("range_")) for name in ("alternative", "beside")]
     first, second = (new_range_gain(tape, start, stop, width) for width in widths)
     return 1e6 * (first - second)
+
+
+def loan_effect_ppm(
+    trial: dict[str, Any], decided: dict[str, Any], tape: Tape, start: int, stop: int, policy: Policy,
+    trait_width: int, granted: LoanGranted,
+) -> float:  # fmt: skip
+    """Return the effect of borrowing or repaying in ppm. granted: the loan that the golem's owner allows."""
+    lending, value, in_base = policy.lending, trial["value_micros"], granted.collateral == "WETH"
+    if trial["alternative"] == "borrow":
+        supplied, owed = value * lending.collateral_share, value * lending.collateral_share * granted.loan_to_value
+        gain = loan_gain(tape, start, stop, supplied, owed, in_base, policy)
+        gain += (owed - supplied) * new_range_gain(tape, start, stop, trait_width)
+        units = lending.borrow_gas_units
+    else:
+        (loan,) = (p for p in decided["observation"]["positions"] if p["protocol"] == "aave_v3")
+        threshold = lending.weth_threshold if in_base else lending.usdc_threshold
+        owed = loan["value_micros"] / (loan["health_factor"] / threshold - 1.0)
+        supplied = loan["value_micros"] + owed
+        gain = -loan_gain(tape, start, stop, supplied, owed, in_base, policy)
+        units = lending.repay_gas_units
+    return 1e6 * (gain / value - cost(tape, start, value, units, (supplied if in_base else owed) / value))
+
+
+def loan_gain(
+    tape: Tape, start: int, stop: int, supplied: float, owed: float, in_base: bool, policy: Policy
+) -> float:  # fmt: skip
+    """Return interest earned less interest paid less bonuses of liquidations, in micro-dollars, tick by tick."""
+    lending, asset = policy.lending, int(in_base)
+    threshold, bonus = (
+        (lending.weth_threshold, lending.weth_bonus) if in_base else (lending.usdc_threshold, lending.usdc_bonus)
+    )
+    assert tape.reserves is not None
+    supply, borrow = tape.reserves.supply_index[asset], tape.reserves.borrow_index[1 - asset]
+    price = [1.0, 0.0]
+    price[asset], price[1 - asset] = (tape.price[start], 1.0) if in_base else (1.0, tape.price[start])
+    collateral, debt, gain = supplied / price[asset], owed / price[1 - asset], 0.0  # in tokens
+    for t in range(start + 1, stop + 1):
+        price[1] = tape.price[t]
+        earned, paid = collateral * (supply[t] / supply[t - 1] - 1.0), debt * (borrow[t] / borrow[t - 1] - 1.0)
+        gain += earned * price[asset] - paid * price[1 - asset]
+        collateral, debt = collateral + earned, debt + paid
+        worth_held, worth_owed = collateral * price[asset], debt * price[1 - asset]
+        if worth_owed <= 0.0 or worth_held * threshold >= worth_owed:
+            continue
+        closes = worth_held * threshold / worth_owed <= lending.full_close_health
+        due, most = worth_owed * (1.0 if closes else lending.close_factor), worth_held / (1.0 + bonus)
+        repaid = min(due, most)
+        gain -= repaid * bonus
+        collateral, debt = collateral - repaid * (1.0 + bonus) / price[asset], debt - repaid / price[1 - asset]
+        if due >= most:
+            collateral, debt = 0.0, 0.0
+    return gain
 
 
 def cost(tape: Tape, at: int, value: float, gas_units: int, swapped: float = 0.5) -> float:

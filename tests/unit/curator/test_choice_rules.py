@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.choice_rules import LEAVE, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
+from bardo_pipeline.curator.choice_rules import LEAVE, LOANS, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table
@@ -26,10 +26,12 @@ MARKET = lively_market(200)
 POOL = POLICY.curator.pool_witnesses
 
 
-def advice(alternative: str, *, regime: str | None = None, effect_ppm: int = 800, **fields: Any) -> dict[str, Any]:
+def advice(
+    alternative: str, *, regime: str | None = None, effect_ppm: int = 800, horizon: str = "", **fields: Any
+) -> dict[str, Any]:
     """A confident inherited rule about a choice."""
     where = (MARKET.chain, MARKET.protocol, MARKET.pair)
-    about = Structure("choice", *where, *choice_act(alternative, "range_160"), regime)
+    about = Structure("choice", *where, *choice_act(alternative, "range_160", horizon), regime)
     plain = {
         "kind": "heuristic" if effect_ppm > 0 else "warning", "sign": 1 if effect_ppm > 0 else -1,
         "effect_mean_ppm": effect_ppm, "confidence_ppm": 1_000_000, "confidence_origin_ppm": 1_000_000,
@@ -101,7 +103,10 @@ def test_a_golem_that_is_derived_again_follows_the_choices_of_its_new_playbook()
     assert set(mind.playbooks.choices_of("g-1").width) == {1_000}
 
 
-CHOICE_OF = {"enter": ("presence", "hold"), "leave": ("presence", "hold"), "recenter": ("recentring", "stay")}
+CHOICE_OF = {
+    "enter": ("presence", "hold"), "leave": ("presence", "hold"), "recenter": ("recentring", "stay"),
+    "borrow": ("loan", "unlevered"), "repay": ("loan", "keep"),
+}  # fmt: skip
 
 
 def trial(
@@ -154,6 +159,53 @@ def test_longer_windows_of_a_choice_are_recorded_and_teach_nothing_twice() -> No
     assert alone.decisions.equals(beside.decisions)
 
 
+def loaned(*rows: dict[str, Any]) -> str:
+    """Return the playbook's word about a loan in a volatile market."""
+    state = from_table(grimoire(*rows))
+    places = choice_rows(state)
+    return LOANS[choices_of(state, places, places * 0 + 1_000_000, POLICY).loan[REGIMES.index("volatile")]]
+
+
+@pytest.mark.row("HB-24")
+def test_repaying_comes_before_taking_no_loan_and_that_before_borrowing() -> None:
+    hours, day = "4_hours", "24_hours"
+    assert loaned() == loaned(advice("repay", horizon=hours, effect_ppm=-900)) == "trait"
+    assert loaned(advice("borrow", horizon=hours)) == "borrow"
+    assert loaned(advice("borrow", horizon=hours, effect_ppm=-900)) == "unlevered"
+    assert loaned(advice("borrow", horizon=hours), advice("repay", horizon=hours)) == "repay"
+    assert loaned(advice("borrow", horizon=hours), advice("borrow", horizon=day, effect_ppm=-900)) == "unlevered"
+    assert loaned(advice("borrow", horizon=hours), advice("borrow", horizon=day, effect_ppm=-20)) == "borrow"
+
+
+@pytest.mark.row("HB-24", "MEM-8")
+@pytest.mark.parametrize(
+    ("alternative", "effect_ppm", "words"),
+    [
+        ("borrow", 3_000, "prefer borrowing: borrowing has strongly beaten no loan, over 4 hours."),
+        ("borrow", -3_000, "avoid borrowing: borrowing has strongly lost to no loan, over 4 hours."),
+        (
+            "repay",
+            3_000,
+            "prefer repaying the loan: repaying the loan has strongly beaten keeping it, over 4 hours.",
+        ),
+    ],
+)
+def test_trials_of_loans_teach_what_the_playbook_says_about_a_loan(
+    alternative: str, effect_ppm: int, words: str
+) -> None:
+    made, _ = learned([effect_ppm + 100 * (i % 3) for i in range(8)], horizon="4_hours", alternative=alternative)
+    last = made.playbooks.to_pylist()[-1]
+    rules = {r["regime"]: r["entry_id"] for r in made.decisions.to_pylist() if r["source"] == "choice"}
+    said = {"borrow": ("borrow", "unlevered"), "repay": ("repay", "trait")}[alternative][effect_ppm < 0]
+    assert last["loan"] == dict.fromkeys(REGIMES, said)
+    assert last["loan_rule"] == dict.fromkeys(REGIMES, rules[None]) | {"volatile": rules["volatile"]}
+    assert "## loan\n\n- trending_up: " in last["markdown"]
+    texts = {r["text"] for r in made.decisions.to_pylist() if r["source"] == "choice" and r["regime"] is None}
+    assert any(text.endswith(words) for text in texts), texts
+    short, _ = learned([effect_ppm] * 8, alternative=alternative)
+    assert short.playbooks.to_pylist()[-1]["loan"] == dict.fromkeys(REGIMES, "trait")
+
+
 STRAINED = 0.75
 """A score in the band between 0.7 and 0.8."""
 
@@ -188,7 +240,7 @@ def recentring(horizon: str, effect_ppm: int, **fields: Any) -> dict[str, Any]:
 
 
 def threshold(*rows: dict[str, Any]) -> float:
-    """The threshold in a volatile market of an heir with these rules, before its own evidence."""
+    """Return the threshold in a volatile market of an heir with these rules, before its own evidence."""
     mind = CuratorState(POLICY)
     rules = grimoire(*(row | {"golem_id": "g-1"} for row in rows))
     mind.begin_life("g-1", at=START, base_threshold=0.85, inherited=rules, bundle_hash="b")
