@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int8Array, Int64Array
-from bardo_pipeline.curator.choice_rules import BORROWS, REPAYS, UNLEVERED
+from bardo_pipeline.curator.choice_rules import BORROWS, REPAYS, STAY_OUT, TRAIT, UNLEVERED
 from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.defi.aave_loans import (
     BORROW,
@@ -40,8 +40,8 @@ QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
 def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
     """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow.
 
-    Without a learned rule they do so once. With a rule for borrowing they borrow whenever they have no loan, and with
-    a rule against it they never borrow.
+    Without a learned rule they do so once. With a rule for borrowing they borrow whenever they have no loan and may
+    enter, and with a rule against it they never borrow.
     """
     if acts is None:
         return
@@ -49,9 +49,10 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     free = (fleet.loan_ratio > 0.0) & (fleet.collateral_shares <= 0.0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
     learned, first = fleet.loan_choice[regime], fleet.loan_tick == 0
     free &= thinks & (acts.action == NOTHING)
-    withheld, called = free & first & (learned >= UNLEVERED), free & (learned == BORROWS)
+    enters = fleet.presence[regime] < STAY_OUT  # a trial of borrowing puts the money into a range
+    withheld, called = free & first & (learned >= UNLEVERED), free & enters & (learned == BORROWS)
     acts.rule = np.where(withheld | called, fleet.loan_rule[regime] + 1, acts.rule)
-    acting = np.flatnonzero(free & ((first & (learned < UNLEVERED)) | called))
+    acting = np.flatnonzero(free & ((first & (learned == TRAIT)) | called))
     if not len(acting):
         return
     asset, ratio = fleet.collateral_asset[acting], fleet.loan_ratio[acting]

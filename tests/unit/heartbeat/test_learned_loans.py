@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bardo_pipeline.events.record.model import DecisionCycleRecord
@@ -16,7 +17,8 @@ from tests.support.fleets.memory_fleets import live
 from tests.support.knowledge.handmade_grimoires import entry, grimoire
 from tests.unit.curator.test_choice_rules import advice
 
-RULES = Policy().lending
+POLICY = Policy()
+RULES = POLICY.lending
 CALM = CENTRE
 pytestmark = pytest.mark.row("HB-24")
 
@@ -91,8 +93,13 @@ def test_a_golem_with_a_rule_for_borrowing_borrows_again_after_a_liquidation() -
     ]  # fmt: skip
     again = next(row for row in rows if row["tick"] == acts[2][0])
     assert f"; a loan is allowed; the playbook borrows in this regime, rule {rule['entry_id']}" in reason(again)
-    entered = [a["action_type"] for a in again["actions"]]
-    assert entered[0] == "borrow"
+    assert again["actions"][0]["action_type"] == "borrow"
+
+
+def test_a_golem_that_stays_out_of_a_regime_does_not_borrow_there_by_rule() -> None:
+    rules = advice("borrow", horizon="4_hours"), advice("enter", effect_ppm=-900)
+    assert done(lived(*rules)) == []
+    assert done(lived(rules[0])) == [(1, "borrow", "executed", None)]
 
 
 def test_a_repayment_by_rule_that_costs_too_much_gas_is_deferred() -> None:
@@ -105,4 +112,27 @@ def test_a_repayment_by_rule_that_costs_too_much_gas_is_deferred() -> None:
     acts = done(made.rows)
     assert {act[1:3] for act in acts[1:]} == {("repay", "deferred")}
     assert "policy cage: gas of" in str(acts[1][3])
+    assert contradictions(made.records) == []
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-8")
+def test_a_golem_whose_debt_costs_more_than_repaying_it_learns_to_repay_within_its_life() -> None:
+    """The debt grows by 1.9 % in 4 hours: each window is a trial, and the rule that they teach closes the loan."""
+    steps = np.random.default_rng(5).integers(-6, 7, 4_000)
+    market = lending((CALM + np.cumsum(steps)).tolist(), paid=8e-5)
+    made = live(market, founding=replace(RICH, loan=loan(0.5)))
+    rows = made.rows
+    acts = done(rows)
+    assert [act[1:3] for act in acts] == [("borrow", "executed"), ("repay", "executed")]
+    place = next(i for i, row in enumerate(rows) if row["tick"] == acts[1][0])
+    tried = [
+        trial["effect_ppm"]
+        for row in rows[:place] for trial in row["trials"] or ()
+        if (trial["alternative"], trial["horizon"]) == ("repay", "4_hours")
+    ]  # fmt: skip
+    assert len(tried) >= POLICY.curator.cluster_min
+    assert min(tried) > POLICY.curator.effect_min_ppm
+    assert "; the playbook repays in this regime, rule " in reason(rows[place])
+    assert not any(loan_of(row) for row in rows[place + 1 :])
     assert contradictions(made.records) == []
