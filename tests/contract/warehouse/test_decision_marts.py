@@ -181,7 +181,7 @@ def test_choices_are_the_trials_of_the_records(lively: Built) -> None:
             "is_verified", "judged_tick", "judged_at", "effect_micros")  # fmt: skip
     assert all(row[name] == trials[of][name] for of, row in rows.items() for name in same)
     assert {row["horizon"] for row in rows.values()} >= {"30_ticks", "4_hours"}
-    assert {row["choice"] for row in rows.values()} == {"width", "presence"}
+    assert {row["choice"] for row in rows.values()} == {"width", "presence", "recentring"}
 
 
 @pytest.mark.full
