@@ -1,4 +1,4 @@
-"""Choices of a playbook by regime, computed from rules about choices: half-width of a new range, presence. Pure.
+"""Choices of a playbook by regime, from rules about choices: half-width of a new range, presence, loan. Pure.
 
 A rule in force counts by its stated effect, weighted by its confidence. A regime's rule is shrunk towards the rule
 over all regimes: it counts as many witnesses as it has, the general one as many as `pool_witnesses`. Without a general
@@ -16,17 +16,23 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZONS, LOAN, RECENTRING
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, entry_ids
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import width_of_act
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, recentring_of_act, width_of_act
 from bardo_pipeline.policy import Policy
 
 PRESENCE = ("trait", "enter", "stay_out", "leave")
 """What a playbook says about being in the market: nothing, enter, do not enter, leave and do not enter."""
 
 TRAIT, ENTER, STAY_OUT, LEAVE = range(len(PRESENCE))
+
+LOANS = ("trait", "borrow", "unlevered", "repay")
+"""What a playbook says about a loan: nothing, borrow, take no loan, repay and take no loan."""
+
+BORROWS, UNLEVERED, REPAYS = range(1, len(LOANS))
 
 _ENTERING, _LEAVING = "add_liquidity", "remove_liquidity"
 
@@ -35,53 +41,64 @@ _ENTERING, _LEAVING = "add_liquidity", "remove_liquidity"
 class Choices:
     """Choices of one golem by regime, each with the id of the rule that decided, None for none.
 
-    width: half-width in pool ticks, 0 for the trait. presence: codes of PRESENCE.
+    width: half-width in pool ticks, 0 for the trait. presence: codes of PRESENCE. loan: codes of LOANS.
     """
 
     width: tuple[int, ...]
     width_rule: tuple[str | None, ...]
     presence: tuple[int, ...]
     presence_rule: tuple[str | None, ...]
+    loan: tuple[int, ...]
+    loan_rule: tuple[str | None, ...]
 
     @property
     def columns(self) -> dict[str, dict[str, Any]]:
         """Return the columns of CHOICE_FIELDS."""
         presence = tuple(PRESENCE[code] for code in self.presence)
-        values = (self.width, self.width_rule, presence, self.presence_rule)
+        loan = tuple(LOANS[code] for code in self.loan)
+        values = (self.width, self.width_rule, presence, self.presence_rule, loan, self.loan_rule)
         return {f.name: dict(zip(REGIMES, part, strict=True)) for f, part in zip(CHOICE_FIELDS, values, strict=True)}
 
     @classmethod
     def of_columns(cls, row: Mapping[str, Any]) -> Choices:
         """Return the choices that a row with CHOICE_FIELDS states."""
-        width, width_rule, presence, rule = (tuple(row[f.name][r] for r in REGIMES) for f in CHOICE_FIELDS)
-        return cls(width, width_rule, tuple(PRESENCE.index(word) for word in presence), rule)
+        width, width_rule, presence, presence_rule, loan, loan_rule = (
+            tuple(row[f.name][r] for r in REGIMES) for f in CHOICE_FIELDS
+        )
+        codes = (tuple(words.index(word) for word in part) for words, part in ((PRESENCE, presence), (LOANS, loan)))
+        return cls(width, width_rule, next(codes), presence_rule, next(codes), loan_rule)
 
     def lines(self) -> list[str]:
         """Return the sections of PLAYBOOK.md about the choices that a rule makes in some regime."""
-        words = [f"{width} ticks" for width in self.width], [_PRESENCE_WORDS[code] for code in self.presence]
         lines: list[str] = []
-        for title, values, rules in zip(
-            ("rangeHalfWidth", "presence"), words, (self.width_rule, self.presence_rule), strict=True
+        for title, values, rules, other in (
+            ("rangeHalfWidth", [f"{width} ticks" for width in self.width], self.width_rule, "the trait"),
+            ("presence", [_PRESENCE_WORDS[code] for code in self.presence], self.presence_rule, "the trait"),
+            ("loan", [_LOAN_WORDS[code] for code in self.loan], self.loan_rule, "as the owner allows"),
         ):
             if any(rules):
                 stated = zip(REGIMES, values, rules, strict=True)
-                by = [f"- {r}: {f'{value}, by rule {rule[:12]}' if rule else 'the trait'}" for r, value, rule in stated]
+                by = [f"- {r}: {f'{value}, by rule {rule[:12]}' if rule else other}" for r, value, rule in stated]
                 lines += ["", f"## {title}", "", *by]
         return lines
 
 
 _PRESENCE_WORDS = ("the trait", "enter", "do not enter", "leave and do not enter")
+_LOAN_WORDS = ("as the owner allows", "borrow", "do not borrow", "repay and do not borrow")
 
 CHOICE_FIELDS = (
     required("range_half_width", pa.struct(all_required(pa.int64(), *REGIMES))),
     required("range_rule", pa.struct(all_nullable(pa.string(), *REGIMES))),
     required("presence", pa.struct(all_required(pa.string(), *REGIMES))),
     required("presence_rule", pa.struct(all_nullable(pa.string(), *REGIMES))),
+    required("loan", pa.struct(all_required(pa.string(), *REGIMES))),
+    required("loan_rule", pa.struct(all_nullable(pa.string(), *REGIMES))),
 )
-"""Columns of a playbook about choices, by regime: half-width of a new range (0: the trait), a word of PRESENCE, and the
-ids of the rules that decided."""
+"""Columns of a playbook about choices, by regime: half-width of a new range (0: the trait), a word of PRESENCE, a word
+of LOANS, and the ids of the rules that decided."""
 
-NO_CHOICES = Choices((0,) * len(REGIMES), (None,) * len(REGIMES), (TRAIT,) * len(REGIMES), (None,) * len(REGIMES))
+_NO_CODES, _NO_RULES = (TRAIT,) * len(REGIMES), (None,) * len(REGIMES)
+NO_CHOICES = Choices(_NO_CODES, _NO_RULES, _NO_CODES, _NO_RULES, _NO_CODES, _NO_RULES)
 
 
 def choice_rows(state: GrimoireState) -> Int64Array:
@@ -94,17 +111,50 @@ def choices_of(state: GrimoireState, rows: Int64Array, confidence: Int64Array, p
     """Return the choices that one golem's rules in force make. confidence: of each row, in ppm."""
     if not len(rows):
         return NO_CHOICES
+    values = _values_by_act(state, rows, confidence, policy)
+    width, width_row = _widths(values, policy)
+    presence, presence_row = _presence(values, policy)
+    loan, loan_row = _loan(values, policy)
+    used = sorted({row for row in (*width_row, *presence_row, *loan_row) if row >= 0})
+    ids = dict(zip(used, entry_ids(state, np.array(used, np.int64)), strict=True))
+    width_rule, presence_rule, loan_rule = (tuple(map(ids.get, rows)) for rows in (width_row, presence_row, loan_row))
+    return Choices(width, width_rule, presence, presence_rule, loan, loan_rule)
+
+
+def recentring_signs(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> Int64Array | None:
+    """Return whether re-centring pays over hours by one golem's rules in force, [regimes, anomaly bands].
+
+    1 it pays, -1 it loses, 0 no rule decides; None without a rule about it. The longest horizon that decides counts,
+    because its windows contain the shorter ones. confidence: of each row, in ppm.
+    """
+    about = state.structures.recentrings()[state["structure"][rows]]
+    if not about.any():
+        return None
+    values = _values_by_act(state, rows[about], confidence[about], policy)
+    stated = sorted(
+        (EVIDENCE_HORIZONS[RECENTRING].index(of_act[1]), ANOMALY_BANDS.index(of_act[0]), act)
+        for act in values if (of_act := recentring_of_act(act)) is not None
+    )  # fmt: skip
+    signs, least = np.zeros((len(REGIMES), len(ANOMALY_BANDS)), np.int64), policy.curator.effect_min_ppm
+    for _, band, act in stated:
+        value, row = values[act]
+        decides = (np.abs(value) >= least) & (row >= 0)
+        signs[decides, band] = np.sign(value[decides])
+    return signs
+
+
+def _values_by_act(
+    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> dict[str, tuple[Float64Array, Int64Array]]:
+    """Return the values of each act (_values). The order of registration does not decide."""
     order = np.argsort(state.structures.stable()[state["structure"][rows]])
-    rows, confidence = rows[order], confidence[order]  # the order of registration does not decide
+    rows, confidence = rows[order], confidence[order]
     acts: dict[str, list[int]] = {}
     for place, code in enumerate(state["structure"][rows].tolist()):
         acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)
-    values = {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
-    width, width_row = _widths(values, policy)
-    presence, presence_row = _presence(values, policy)
-    used = sorted({row for row in (*width_row, *presence_row) if row >= 0})
-    ids = dict(zip(used, entry_ids(state, np.array(used, np.int64)), strict=True))
-    return Choices(width, tuple(map(ids.get, width_row)), presence, tuple(map(ids.get, presence_row)))
+    return {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
 
 
 def _values(
@@ -154,3 +204,24 @@ def _presence(
     cases = [leaving >= least, entering <= -least, entering >= least]
     presence = np.select(cases, [LEAVE, STAY_OUT, ENTER], TRAIT)
     return tuple(presence.tolist()), tuple(np.select(cases, [leave_row, enter_row, enter_row], -1).tolist())
+
+
+def _loan(
+    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays.
+
+    The longest horizon that decides counts, because its windows contain the shorter ones.
+    """
+    least, judged = policy.curator.effect_min_ppm, []
+    for act in ("borrow", "repay"):
+        value, row = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
+        for horizon in EVIDENCE_HORIZONS[LOAN]:
+            longer, rule = values.get(f"{act}_{horizon}", (np.zeros(len(REGIMES)), row))
+            decides = (np.abs(longer) >= least) & (rule >= 0)
+            value, row = np.where(decides, longer, value), np.where(decides, rule, row)
+        judged.append((value, row))
+    (borrowing, borrow_row), (repaying, repay_row) = judged
+    cases = [repaying >= least, borrowing <= -least, borrowing >= least]
+    loan = np.select(cases, [REPAYS, UNLEVERED, BORROWS], TRAIT)
+    return tuple(loan.tolist()), tuple(np.select(cases, [repay_row, borrow_row, borrow_row], -1).tolist())

@@ -1,8 +1,9 @@
 """Playbook: rebalance thresholds and choices of a golem by regime, computed from its rules. Pure.
 
 The threshold of a regime is the anomaly score at which the golem re-centres its position. A warning about an anomaly
-band raises it to the band's upper edge; a heuristic lowers it to the lower edge; warnings win. A golem's own heuristic
-is staged, without effect on the threshold, until it has enough validations. Warnings and inherited rules take effect at
+band raises it to the band's upper edge; a heuristic lowers it to the lower edge; warnings win. Such a rule states the
+effect over 30 ticks; a choice of re-centring over hours replaces it (choice_rules.py). A golem's own heuristic is
+staged, without effect on the threshold, until it has enough validations. Warnings and inherited rules take effect at
 once. Only the curator writes versions.
 Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold: highVol: 0.9).
 """
@@ -16,12 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.curator.choice_rules import CHOICE_FIELDS, NO_CHOICES, Choices, choice_rows, choices_of
+from bardo_pipeline.curator.choice_rules import (
+    CHOICE_FIELDS,
+    NO_CHOICES,
+    Choices,
+    choice_rows,
+    choices_of,
+    recentring_signs,
+)
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_ids, rule_texts
 from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, ENTRY_KINDS, MOMENT
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.policy import Policy
 
@@ -76,9 +84,15 @@ class Playbooks:
         proven = is_proven(state, rows, policy)
         base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
         is_choice = np.isin(rows, choice_rows(state))
-        wanted = thresholds(state, golem, rows[proven & ~is_choice], base, policy).tolist()
         owner = state["golem"][rows]
         starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
+        is_about = proven & is_choice
+        about = [s + np.flatnonzero(is_about[s:e]) for s, e in zip(starts, stops, strict=True)]
+        signs = np.zeros((len(golem), len(REGIMES), len(ANOMALY_BANDS)), np.int64)
+        for i, places in enumerate(about):
+            if (stated := recentring_signs(state, rows[places], now[places], policy)) is not None:
+                signs[i] = stated
+        wanted = thresholds(state, golem, rows[proven & ~is_choice], base, policy, signs).tolist()
         staged_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
             staged_ids.setdefault(code, []).append(entry)
@@ -89,8 +103,7 @@ class Playbooks:
             version = self.version.get(golem_id, 0) + 1
             places = np.arange(starts[i], stops[i])
             in_force, waiting = places[proven[places]], places[~proven[places]]
-            about = in_force[is_choice[in_force]]
-            chosen = choices_of(state, rows[about], now[about], policy)
+            chosen = choices_of(state, rows[about[i]], now[about[i]], policy)
             before = (self.threshold.get(golem_id), self.staged.get(golem_id, ()), self.choices_of(golem_id))
             if version > 1 and before == (values, staged, chosen):
                 continue
@@ -152,16 +165,26 @@ def rule_rows(
 
 
 def thresholds(
-    state: GrimoireState, golem: Int64Array, rows: Int64Array, base: Float64Array, policy: Policy
-) -> Float64Array:
-    """Apply rules to the base thresholds. base and result: [golems, regimes], in [0, 1]."""
+    state: GrimoireState, golem: Int64Array, rows: Int64Array, base: Float64Array, policy: Policy,
+    signs: Int64Array | None = None,
+) -> Float64Array:  # fmt: skip
+    """Apply rules to the base thresholds. base and result: [golems, regimes], in [0, 1].
+
+    signs: 1 re-centring pays over hours, -1 it loses, [golems, regimes, anomaly bands]. It replaces the rules of its
+    regime and band, because its windows contain those of 30 ticks. 0: the rules decide; None: everywhere.
+    """
     regime, anomaly, _, _ = state.structures.bands()
     edges = np.array(policy.curator.anomaly_edges)
     upper, lower = np.append(edges, 1.0), np.append(edges[0], edges)
     values, structure = base.copy(), state["structure"][rows]
     where = (np.searchsorted(golem, state["golem"][rows]), regime[structure])
-    good, bad = state["kind"][rows] == HEURISTIC, state["kind"][rows] == WARNING
+    signs = np.zeros((*base.shape, len(ANOMALY_BANDS)), np.int64) if signs is None else signs
+    short = signs[(*where, anomaly[structure])] == 0
+    good, bad = (short & (state["kind"][rows] == kind) for kind in (HEURISTIC, WARNING))
+    pays, loses = (np.nonzero(signs == sign) for sign in (1, -1))
     np.minimum.at(values, tuple(w[good] for w in where), lower[anomaly[structure[good]]])
+    np.minimum.at(values, pays[:2], lower[pays[2]])
+    np.maximum.at(values, loses[:2], upper[loses[2]])
     np.maximum.at(values, tuple(w[bad] for w in where), upper[anomaly[structure[bad]]])
     return values
 

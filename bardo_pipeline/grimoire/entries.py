@@ -34,9 +34,10 @@ DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "f
 SOURCES = ("pattern", "baseline", "causal", "dream", "choice", "strategy", "report")
 """A pattern is a cluster of judged decisions; a baseline the level of a protocol's metric; a causal link names the
 market variable that moves another, and the lag in ticks; a dream states the value of decisions with one thing changed,
-named by its `cause`; a choice states the value of a half-width beside another, of entering, or of leaving, over all
-regimes or in one; a strategy binds rules that were learned together; a report states the value of an action that a
-runtime reported with its reward, beside its other actions under the same conditions, which `cause` holds."""
+named by its `cause`; a choice states the value of a half-width beside another, of entering, of leaving, of
+re-centring, of a loan or of repaying it over hours, over all regimes or in one; a strategy binds rules that were
+learned together; a report states the value of an action that a runtime reported with its reward, beside its other
+actions under the same conditions, which `cause` holds."""
 
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 
@@ -45,6 +46,24 @@ def width_of_act(action_type: str | None) -> tuple[int, int] | None:
     """Return (half-width, half-width it is compared with) in pool ticks; None for any other action type."""
     stated = _WIDTH_ACT.fullmatch(action_type or "")
     return None if stated is None else (int(stated[1]), int(stated[2]))
+
+
+_RECENTRING_ACT = re.compile(r"recenter_([a-z]+)_(\d+_hours)")
+
+
+def recentring_of_act(action_type: str | None) -> tuple[str, str] | None:
+    """Return (anomaly band, horizon) of an act of re-centring on trial; None for any other action type."""
+    stated = _RECENTRING_ACT.fullmatch(action_type or "")
+    return None if stated is None else (stated[1], stated[2])
+
+
+_LOAN_ACT = re.compile(r"(borrow|repay)_(\d+_hours)")
+
+
+def loan_of_act(action_type: str | None) -> tuple[str, str] | None:
+    """Return ("borrow" or "repay", horizon) of an act of a loan on trial; None for any other action type."""
+    stated = _LOAN_ACT.fullmatch(action_type or "")
+    return None if stated is None else (stated[1], stated[2])
 
 
 CATEGORIES: dict[str, str] = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bardo_pipeline.events.record.model import NO_MARKET
 from bardo_pipeline.grimoire.conditions import conditions_in
-from bardo_pipeline.grimoire.entries import width_of_act
+from bardo_pipeline.grimoire.entries import loan_of_act, recentring_of_act, width_of_act
 
 REGIME_WORDS = {
     "trending_up": "a rising trend",
@@ -87,11 +87,18 @@ def pattern_text(
 
 
 def choice_text(*, kind: str, action_type: str, protocol: str, pair: str, regime: str, sign: int, mean_ppm: int) -> str:
-    """Return the sentence of a choice: a half-width beside another, entering, or leaving."""
+    """Return the sentence of a choice: a half-width, presence, or re-centring and loans over hours."""
     scene, widths = scene_words(regime, pair, protocol, "", ""), width_of_act(action_type)
     act, rival = ACTION_WORDS.get(action_type, action_type), "staying as it is"
     if widths is not None:
         act, rival = f"a half-width of {widths[0]} ticks", f"one of {widths[1]}"
+    if (recentring := recentring_of_act(action_type)) is not None:
+        band, horizon = recentring
+        act = f"re-centring a position {ANOMALY_WORDS.get(band, band)}"
+        rival = f"keeping it, over {_spaced(horizon)}"
+    if (loan := loan_of_act(action_type)) is not None:
+        act, rival = (("borrowing", "no loan"), ("repaying the loan", "keeping it"))[loan[0] == "repay"]
+        rival = f"{rival}, over {_spaced(loan[1])}"
     if sign == 0:
         return f"{scene}, it is open whether {act} beats {rival}."
     verdict = f"{act} has {size_word(mean_ppm)} {'beaten' if sign > 0 else 'lost to'} {rival}"

@@ -1,4 +1,4 @@
-"""Trials of a golem's choices: half-width of a range, entering, leaving. Pure, over columns.
+"""Trials of a golem's choices: half-width of a range, presence, re-centring, loans. Pure, over columns.
 
 A window begins at fixed places of the market: each 30 ticks, each 4 hours and each 24 hours of event time. Windows of
 one horizon do not overlap, so each is one independent trial, whether the golem deliberated or not. At its end, shadow
@@ -7,7 +7,7 @@ so the shadow of a new range is the same for all golems, and is computed once a 
 that a golem holds, its value and its costs are columns.
 
 All gains are beside holding the position's first tokens: fees less divergence loss. The value of the tokens is equal on
-both sides, and its noise hides the effect. Source: HB S3 (step 8), HB-24; docs/adr/0070.
+both sides, and its noise hides the effect. Source: HB S3 (step 8), HB-24; docs/adr/0070, docs/adr/0091.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.heartbeat.defi.aave_loans import share_values, swapped_of_loan
+from bardo_pipeline.heartbeat.defi.loan_trials import gains_of_loans, gains_of_new_loans
 from bardo_pipeline.heartbeat.defi.rebalance import LIMIT_PPM, gas_micros
 from bardo_pipeline.heartbeat.fleet import HORIZONS, Fleet
 from bardo_pipeline.heartbeat.observe import Sight
@@ -37,8 +39,9 @@ _SWAPPED_SHARE = 0.5
 class ChoiceVerdicts:
     """Windows closed in this tick, [horizons, golems]; valid where `due`.
 
-    effect_ppm: [horizons, alternatives, golems], the alternatives in the order of `alternatives`. width: half-width of
-    the position at the decision, 0 without one.
+    applies, effect_ppm: [horizons, alternatives, golems], the alternatives in the order of `alternatives`. applies:
+    which of them the golem had in a due window. width: half-width of the position at the decision, 0 without one.
+    levered: whether the golem had a debt then.
     """
 
     due: BoolArray
@@ -48,6 +51,8 @@ class ChoiceVerdicts:
     gas_ratio: Float64Array
     value: Float64Array
     width: Int64Array
+    levered: BoolArray
+    applies: BoolArray
     effect_ppm: Int64Array
 
 
@@ -55,7 +60,10 @@ def alternatives(policy: Policy) -> tuple[tuple[str, str, str], ...]:
     """Return (choice, alternative, what it is compared with) of each effect, in the order of the effects."""
     reference = f"range_{policy.playbook.range_half_width_ticks}"
     widths = [("width", f"range_{width}", reference) for width in _rungs(policy)]
-    return (*widths, ("presence", "enter", "hold"), ("presence", "leave", "hold"))
+    return (
+        *widths, ("presence", "enter", "hold"), ("presence", "leave", "hold"), ("recentring", "recenter", "stay"),
+        ("loan", "borrow", "unlevered"), ("loan", "repay", "keep"),
+    )  # fmt: skip
 
 
 def _rungs(policy: Policy) -> list[int]:
@@ -88,6 +96,7 @@ def _open(fleet: Fleet, tape: Tape, t: int, sight: Sight, ending: Int64Array) ->
         ("liquidity", fleet.liquidity), ("lower", fleet.lower), ("upper", fleet.upper),
         ("range", fleet.half_width_in(int(tape.regime[t]))),
         ("width", np.where(sight.open, (fleet.upper - fleet.lower) // 2, 0)),
+        ("supplied", fleet.collateral_shares), ("owed", fleet.debt_shares),
     ):  # fmt: skip
         getattr(fleet, f"window_{name}")[ending] = column
 
@@ -104,9 +113,28 @@ def _verdicts(fleet: Fleet, tape: Tape, t: int, ending: list[int], policy: Polic
     opened = np.maximum(at, 0)
     return ChoiceVerdicts(
         due, fleet.window_tick.copy(), tape.regime[opened], fleet.window_score.copy(), tape.gas_hour_ratio[opened],
-        fleet.window_value.copy(), fleet.window_width.copy(),
+        fleet.window_value.copy(), fleet.window_width.copy(), fleet.window_owed > 0.0,
+        _applies(fleet, tape, due, policy),
         np.clip(np.rint(effect * 1e6), -LIMIT_PPM, LIMIT_PPM).astype(np.int64),
     )  # fmt: skip
+
+
+def _applies(fleet: Fleet, tape: Tape, due: BoolArray, policy: Policy) -> BoolArray:
+    """Return the alternatives of each due window, [horizons, alternatives, golems].
+
+    A position can be left, and re-centred from the score at which decisions are judged. Re-centring over 30 ticks is on
+    trial with each decision (rebalance.py). A golem may borrow if its owner granted it, and repays a debt.
+    """
+    kinds = alternatives(policy)
+    out = np.repeat(due[:, None], len(kinds), axis=1)
+    held = fleet.window_width > 0
+    moves = held & (fleet.window_score >= policy.playbook.trial_score_min)
+    moves[[h for h, horizon in enumerate(HORIZONS) if horizon not in _SPANS_US]] = False
+    lends = tape.reserves is not None
+    borrows, repays = lends & (fleet.loan_ratio > 0.0), lends & (fleet.window_owed > 0.0)
+    for name, having in (("leave", held), ("recenter", moves), ("borrow", borrows), ("repay", repays)):
+        out[:, [alternative for _, alternative, _ in kinds].index(name)] &= having
+    return out
 
 
 def _effects(fleet: Fleet, tape: Tape, h: int, start: int, stop: int, policy: Policy) -> Float64Array:
@@ -116,13 +144,61 @@ def _effects(fleet: Fleet, tape: Tape, h: int, start: int, stop: int, policy: Po
     gain = _gains_of_new_ranges(tape, start, stop, widths)[of_golem]
     ladder, entered = gain[1 : len(rungs)] - gain[0], gain[len(rungs) :]
     value = np.maximum(fleet.window_value[h], 1.0)
-    costs = []
-    for units in (policy.cost.enter_gas_units, policy.cost.exit_gas_units):
-        swap = value * _SWAPPED_SHARE
-        slip = uniswap_v3.slippage_ppm(swap, tape.liquidity[start], tape.root[start], tape.market.fee_ppm, 0.0, 0.0)
-        costs.append((gas_micros(tape, start, units) + swap * slip * 1e-6) / value)
+    half = np.full(fleet.size, _SWAPPED_SHARE)
+    entering, leaving = (
+        _cost(tape, start, units, value, half) for units in (policy.cost.enter_gas_units, policy.cost.exit_gas_units)
+    )
     stayed = _gains_of_positions(fleet, tape, h, start, stop) / value
-    return np.concatenate([np.repeat(ladder[:, None], fleet.size, axis=1), [entered - costs[0]], [-stayed - costs[1]]])
+    moving = _cost(tape, start, policy.cost.rebalance_gas_units, value, _share_to_swap(fleet, tape, h, start))
+    loans = _effects_of_loans(fleet, tape, h, start, stop, value, entered, policy)
+    judged = entered - entering, -stayed - leaving, entered - moving - stayed, *loans
+    return np.concatenate([np.repeat(ladder[:, None], fleet.size, axis=1), judged])
+
+
+def _effects_of_loans(
+    fleet: Fleet, tape: Tape, h: int, start: int, stop: int, value: Float64Array, entered: Float64Array, policy: Policy
+) -> Float64Array:
+    """Return the effects of borrowing and of repaying as a share of the value, [2, golems]; 0 where none applies.
+
+    A borrower supplies a part of its money and puts the rest with the borrowed money into the range, whose cost of
+    entering is the same without a loan. entered: gain of a new range as a share of its value.
+    """
+    out, lending = np.zeros((2, fleet.size)), policy.lending
+    able, owing = np.flatnonzero(fleet.loan_ratio > 0.0), np.flatnonzero(fleet.window_owed[h] > 0.0)
+    if tape.reserves is None or not len(able):
+        return out
+    asset, ratio, share = fleet.collateral_asset[able], fleet.loan_ratio[able], lending.collateral_share
+    made = gains_of_new_loans(tape, start, stop, asset, ratio, policy)
+    cost = _cost(tape, start, lending.borrow_gas_units, value[able], share * swapped_of_loan(asset, 1.0, ratio))
+    out[0, able] = share * (made + (ratio - 1.0) * entered[able]) - cost
+    if len(owing):
+        asset, shares = fleet.collateral_asset[owing], (fleet.window_supplied[h, owing], fleet.window_owed[h, owing])
+        supplied, owed = (
+            held * unit / value[owing] for held, unit in zip(shares, share_values(tape, start, asset), strict=True)
+        )
+        cost = _cost(tape, start, lending.repay_gas_units, value[owing], swapped_of_loan(asset, supplied, owed))
+        out[1, owing] = -gains_of_loans(tape, start, stop, asset, *shares, policy) / value[owing] - cost
+    return out
+
+
+def _cost(tape: Tape, start: int, gas_units: int, value: Float64Array, swapped: Float64Array) -> Float64Array:
+    """Return gas, and fee and impact of swapping a share of the value, as a share of the value, [golems]."""
+    swap = value * swapped
+    slip = uniswap_v3.slippage_ppm(swap, tape.liquidity[start], tape.root[start], tape.market.fee_ppm, 0.0, 0.0)
+    cost: Float64Array = (gas_micros(tape, start, gas_units) + swap * slip * 1e-6) / value
+    return cost
+
+
+def _share_to_swap(fleet: Fleet, tape: Tape, h: int, start: int) -> Float64Array:
+    """Return the share of a position's value that re-centring it swaps, [golems]."""
+    shares = []
+    for lower, upper in (
+        (fleet.window_lower[h], fleet.window_upper[h]),
+        uniswap_v3.range_around(tape.pool_tick[start], fleet.window_range[h]),
+    ):
+        roots = uniswap_v3.sqrt_price(lower), uniswap_v3.sqrt_price(upper)
+        shares.append(uniswap_v3.token1_share(*roots, tape.root[start]))
+    return np.abs(shares[1] - shares[0])
 
 
 def _gains_of_new_ranges(tape: Tape, start: int, stop: int, widths: Int64Array) -> Float64Array:

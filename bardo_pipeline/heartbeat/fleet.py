@@ -147,8 +147,8 @@ def _whole(values: list[int]) -> Int64Array:
 class Fleet:
     """State of golems, arrays [golems] (further axes first). Times in microseconds, money in micro-dollars.
 
-    rebalance_threshold, range_width (0: the trait), range_rule, presence, presence_rule [regimes, golems],
-    playbook_version and cycle_seen come from the golem's last closed cycle.
+    rebalance_threshold, range_width (0: the trait), range_rule, presence, presence_rule, loan_choice, loan_rule
+    [regimes, golems], playbook_version and cycle_seen come from the golem's last closed cycle.
     """
 
     def __init__(self, golem_ids: list[str], births: list[Born], policy: Policy) -> None:
@@ -197,13 +197,16 @@ class Fleet:
     def _init_choices(self) -> None:
         """Choices of the playbook by regime, with the codes of their rules, and open windows of their trials.
 
-        range_width: 0 for the trait. presence: a code of PRESENCE. *_rule: codes in the run's EntryNames, -1 for none.
-        window_at: position of the window's first tick on the tape, -1 for none. window_range: half-width of a new
-        range; window_width: of the position held, 0 without one.
+        range_width: 0 for the trait. presence: a code of PRESENCE. loan_choice: a code of LOANS. *_rule: codes in the
+        run's EntryNames, -1 for none. window_at: position of the window's first tick on the tape, -1 for none.
+        window_range: half-width of a new range; window_width: of the position held, 0 without one. window_supplied,
+        window_owed: shares of the loan.
         """
         regimes, horizons = len(REGIMES), len(HORIZONS)
         self.range_width, self.presence = self._ints(regimes), self._ints(regimes)
         self.range_rule, self.presence_rule = self._ints(regimes, fill=-1), self._ints(regimes, fill=-1)
+        self.loan_choice, self.loan_rule = self._ints(regimes), self._ints(regimes, fill=-1)
+        self.window_supplied, self.window_owed = self._reals(horizons), self._reals(horizons)
         self.window_at, self.window_tick = self._ints(horizons, fill=-1), self._ints(horizons)
         self.window_score, self.window_value = self._reals(horizons), self._reals(horizons)
         self.window_liquidity, self.window_width = self._reals(horizons), self._ints(horizons)
@@ -307,7 +310,10 @@ class Fleet:
         """Let golem i act by a playbook. names: the run's entry ids, which get those of the deciding rules."""
         self.playbook_version[i], self.rebalance_threshold[:, i] = version, thresholds
         self.range_width[:, i], self.presence[:, i] = choices.width, choices.presence
-        self.range_rule[:, i], self.presence_rule[:, i] = map(names.codes, (choices.width_rule, choices.presence_rule))
+        self.loan_choice[:, i] = choices.loan
+        self.range_rule[:, i], self.presence_rule[:, i], self.loan_rule[:, i] = map(
+            names.codes, (choices.width_rule, choices.presence_rule, choices.loan_rule)
+        )
 
     def grant(self, i: int, loan: LoanGranted) -> None:
         """Allow golem i to borrow on these terms."""

@@ -18,7 +18,7 @@ from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
 from bardo_pipeline.heartbeat.decide import HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
-from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
+from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health, repay
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
@@ -172,6 +172,7 @@ def _deliberate(
     settling = None if loans is None else loans.action == LIQUIDATED
     memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
     choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
+    repay(fleet, tape, t, waking.tier, loans, policy)
     guard_health(fleet, tape, t, waking.tier, loans, policy)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
@@ -264,9 +265,8 @@ def _put_senses(
 def _put_trials(out: Buffers, at: int, verdicts: ChoiceVerdicts | None) -> None:
     """Write the judged alternatives of closed windows."""
     if verdicts is not None:
-        columns = {f"window_{name}": value for name, value in vars(verdicts).items() if name != "effect_ppm"}
-        horizons, judged, golems = verdicts.effect_ppm.shape
-        out.put(at, **columns, window_effect_ppm=verdicts.effect_ppm.reshape(horizons * judged, golems))
+        flat = (value.reshape(-1, value.shape[-1]) for value in vars(verdicts).values())
+        out.put(at, **{f"window_{name}": value for name, value in zip(vars(verdicts), flat, strict=True)})
 
 
 def _put_waking(out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None) -> None:

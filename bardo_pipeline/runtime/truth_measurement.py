@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZON, flatten_lists, is_verified
-from bardo_pipeline.curator.state.structures import choice_act
+from bardo_pipeline.curator.state.evidence import acts_of_choice, flatten_lists, is_verified
 from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
 from bardo_pipeline.heartbeat.choice_trials import alternatives
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import HORIZONS, Fleet, Founding, born
@@ -54,7 +54,16 @@ class Other:
 
 def choice_acts(policy: Policy) -> tuple[str, ...]:
     """Return the action types of the choices on trial."""
-    return tuple(choice_act(alternative, beside)[1] for _, alternative, beside in alternatives(policy))
+    return tuple(act for _, _, _, act in _evidence(policy))
+
+
+def _evidence(policy: Policy) -> list[tuple[int, int, int, str]]:
+    """Return each action type of a choice with its alternative, horizon and anomaly band; band -1 for any band."""
+    return [
+        (kind, HORIZONS.index(horizon), -1 if band is None else ANOMALY_BANDS.index(band), act)
+        for kind, of_choice in enumerate(alternatives(policy))
+        for horizon, band, act in acts_of_choice(*of_choice)
+    ]
 
 
 def judged_on(other: Other, founding: Founding, policy: Policy) -> tuple[Judged, JudgedChoices]:
@@ -87,15 +96,17 @@ def _judged_choices(out: Buffers, at_us: Int64Array, number: int, policy: Policy
     """Return the windows that a chunk closed, at the horizon that counts. at_us: times of the chunk's ticks."""
     if "window_due" not in out:
         return JudgedChoices(*(np.zeros(0, np.int64) for _ in fields(JudgedChoices)))
-    kinds, due = alternatives(policy), out["window_due"]
-    counts = np.array([[EVIDENCE_HORIZON[choice] == horizon for choice, _, _ in kinds] for horizon in HORIZONS])
-    applies = due[..., None] & counts
-    leaving = [code for code, (_, name, _) in enumerate(kinds) if name == "leave"]
-    applies[..., leaving] &= (out["window_width"] > 0)[..., None]
-    golem, tick, horizon, act = np.nonzero(applies)
-    effect = out["window_effect_ppm"].reshape(*due.shape, len(kinds))[golem, tick, horizon, act]
-    regime = out["window_regime"][golem, tick, horizon].astype(np.int64)
-    return JudgedChoices(np.full(len(golem), number), at_us[tick], act, regime, effect)
+    shape = (*out["window_due"].shape, len(alternatives(policy)))
+    applies, effects = (out[f"window_{name}"].reshape(shape) for name in ("applies", "effect_ppm"))
+    bands = np.searchsorted(policy.curator.anomaly_edges, out["window_score"], side="right")
+    parts = []
+    for act, (kind, horizon, band, _) in enumerate(_evidence(policy)):
+        counts = applies[:, :, horizon, kind] & ((band < 0) | (bands[..., horizon] == band))
+        golem, tick = np.nonzero(counts)
+        regime = out["window_regime"][golem, tick, horizon].astype(np.int64)
+        effect = effects[golem, tick, horizon, kind]
+        parts.append(JudgedChoices(np.full(len(golem), number), at_us[tick], np.full(len(golem), act), regime, effect))
+    return JudgedChoices.together(parts)
 
 
 def _judged(out: Buffers, at_us: Int64Array, number: int) -> Judged:

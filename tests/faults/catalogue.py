@@ -27,6 +27,10 @@ CHOICES = "tests/unit/curator/test_choice_rules.py"
 LEAVING = "test_golems_leave_stay_out_and_enter_as_their_rules_say"
 SETTLED = "test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick"
 TRIED = "tests/property/heartbeat/test_choice_trials.py"
+MOVED = f"{TRIED}::test_re_centring_is_tried_over_hours_from_the_score_at_which_a_golem_would_act"
+LOANED = "tests/property/heartbeat/test_loan_trials.py"
+LEARNED = "tests/unit/heartbeat/test_learned_loans.py"
+CLOSING = "test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -47,7 +51,8 @@ def wiring(*names: str) -> tuple[str, ...]:
     return tuple(f"{WIRING}::test_{name}" for name in names)
 
 
-_CHOICES = "heartbeat/choice_trials.py"
+_CHOICES, _LOANS = "heartbeat/choice_trials.py", "heartbeat/defi/loan_trials.py"
+_BORROWING = "heartbeat/defi/borrowing_rules.py"
 _STEP, _GATE, _DECIDE = "heartbeat/step.py", "heartbeat/gate.py", "heartbeat/decide.py"
 _PROBES, _OBSERVE, _RECALL = "heartbeat/probes.py", "heartbeat/observe.py", "heartbeat/recall_table.py"
 _GAS_GATE, _PARTITIONS, _TRIALS = (
@@ -379,12 +384,44 @@ FAULTS = (
           "due[slot], memory",
           (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
     # choices
-    Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, units) + swap * slip * 1e-6",
-          "0.0 * units + swap * slip * 1e-6", (SHADOWS,)),
+    Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, gas_units) + swap * slip * 1e-6",
+          "0.0 * gas_units + swap * slip * 1e-6", (SHADOWS,)),
     Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
           "for first in range(start, stop + 1,", (SHADOWS,)),
     Fault("a window of four hours ends each hour", "HB-24", _CHOICES, '"4_hours": 4 * _HOUR_US', '"4_hours": _HOUR_US',
           (f"{TRIED}::test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged",)),
+    Fault("re-centring swaps half of the value whatever it needs", "HB-24", _CHOICES,
+          "return np.abs(shares[1] - shares[0])", "return 0.0 * np.abs(shares[1] - shares[0]) + 0.5", (MOVED,)),
+    Fault("re-centring is tried over hours far inside the range", "HB-24", _CHOICES,
+          "held & (fleet.window_score >= policy.playbook.trial_score_min)", "held & (fleet.window_score >= 0.0)",
+          (MOVED,)),
+    Fault("a rule over hours does not replace that of 30 ticks", "HB-24", "curator/playbook.py",
+          "short = signs[(*where, anomaly[structure])] == 0", "short = signs[(*where, anomaly[structure])] < 2",
+          (f"{CHOICES}::test_the_longest_horizon_that_decides_replaces_the_shorter_ones_in_its_regime_and_band",)),
+    Fault("the shortest horizon decides", "HB-24", "curator/choice_rules.py", "for _, band, act in stated:",
+          "for _, band, act in stated[::-1]:",
+          (f"{CHOICES}::test_the_longest_horizon_that_decides_replaces_the_shorter_ones_in_its_regime_and_band",)),
+    Fault("a shadow loan pays no interest", "HB-24", _LOANS, "gain -= owed * (paid[1 - asset, last]",
+          "gain -= 0.0 * owed * (paid[1 - asset, last]", (LOANED,)),
+    Fault("a shadow loan keeps its collateral in a liquidation", "HB-24", _LOANS, "gain -= taken - repaid",
+          "gain -= 0.0 * (taken - repaid)", (LOANED,)),
+    Fault("a shadow borrows without gas and swap", "HB-24", _CHOICES, "(ratio - 1.0) * entered[able]) - cost",
+          "(ratio - 1.0) * entered[able]) - 0.0 * cost", (LOANED,)),
+    Fault("a borrower's smaller position is not counted", "HB-24", _CHOICES, "share * (made + (ratio - 1.0)",
+          "share * (made + 0.0 * (ratio - 1.0)", (LOANED,)),
+    Fault("the shortest horizon decides about a loan", "HB-24", "curator/choice_rules.py",
+          "for horizon in EVIDENCE_HORIZONS[LOAN]:", "for horizon in EVIDENCE_HORIZONS[LOAN][::-1]:",
+          (f"{CHOICES}::test_repaying_comes_before_taking_no_loan_and_that_before_borrowing",)),
+    Fault("a rule against borrowing is not followed", "HB-24", _BORROWING, "(first & (learned == TRAIT))",
+          "(first & (learned >= TRAIT))",
+          (f"{LEARNED}::test_a_golem_with_a_rule_against_borrowing_takes_no_loan_and_names_the_rule",)),
+    Fault("a rule for repaying is not followed", "HB-24", _BORROWING, "(fleet.loan_choice[regime] == REPAYS)",
+          "(fleet.loan_choice[regime] > REPAYS)", (f"{LEARNED}::{CLOSING}",)),
+    Fault("a closed loan leaves nothing of its collateral", "HB-24", _BORROWING,
+          "freed = (collateral - debt - swap", "freed = (0.0 * collateral - debt - swap", (f"{LEARNED}::{CLOSING}",)),
+    Fault("a rule for borrowing is not followed again", "HB-24", _BORROWING, "free & enters & (learned == BORROWS)",
+          "free & enters & first & (learned == BORROWS)",
+          (f"{LEARNED}::test_a_golem_with_a_rule_for_borrowing_borrows_again_after_a_liquidation",)),
     Fault("a learned half-width is not minted", "HB-24", "heartbeat/fleet.py",
           "return np.where(learned > 0, learned, self.half_width)", "return self.half_width + 0 * learned",
           (f"{CHOICES}::test_golems_with_a_rule_mint_its_half_width_and_name_it_and_others_follow_their_trait",)),

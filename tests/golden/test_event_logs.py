@@ -115,6 +115,24 @@ def test_records_before_version_5_have_no_trials_and_keep_their_judged_decisions
     assert {row.source for row in structures.rows} == {"pattern", "baseline"}
 
 
+@pytest.mark.row("HB-24", "EV-2")
+def test_records_before_version_7_teach_half_widths_and_presence_alone(tmp_path: Path) -> None:
+    shutil.copytree(LOGS / "v6", tmp_path / "home")
+    with EventLog(Home.open(tmp_path / "home")) as log:
+        table = upcast(log.read_cycles(RECORD_SCHEMA.names), RECORD_SCHEMA)
+    fleet = table.filter(pa.compute.starts_with(table["golem_id"], "g-"))
+    tried = {(t["choice"], t["horizon"]) for row in fleet.to_pylist() for t in row["trials"] or ()}
+    assert tried >= {("presence", "4_hours"), ("width", "4_hours")}
+    assert {choice for choice, _ in tried} == {"presence", "width"}
+    assert contradictions(fleet) == []
+    golem, cycle = np.zeros((2, len(fleet)), np.int64)
+    structures = Structures()
+    gather_evidence(fleet, golem=golem, cycle=cycle, structures=structures, policy=Policy().curator)
+    assert {row.action_type for row in structures.rows if row.source == "choice"} == {
+        "add_liquidity", "remove_liquidity",
+    }  # fmt: skip
+
+
 def test_rows_of_an_unknown_version_are_refused() -> None:
     table = pa.table({"golem_id": ["g"], "luck": [1]})
     with pytest.raises(SchemaVersionError, match="luck"):

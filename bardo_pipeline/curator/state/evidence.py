@@ -106,7 +106,7 @@ def gather_evidence(
     markets, mood = market_codes(records), _mood(records)
     parts = [
         _judged(records, markets, structures, policy),
-        _chosen(records, markets, structures),
+        _chosen(records, markets, structures, policy),
         reported_effects(
             records, golem=golem, cycle=cycle, market=markets[0], markets=markets[1], structures=structures,
             policy=policy,
@@ -164,9 +164,9 @@ def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPol
     return _judged(records, market_codes(records), structures, policy)
 
 
-def trial_effects(records: pa.Table, structures: Structures) -> Findings:
+def trial_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
     """Return the effects in ppm of single verified trials in records (EVIDENCE_COLUMNS), as recorded."""
-    return _chosen(records, market_codes(records), structures)
+    return _chosen(records, market_codes(records), structures, policy)
 
 
 def capped(effect_ppm: Int64Array) -> Int64Array:
@@ -210,14 +210,33 @@ def _judged(records: pa.Table, markets: MarketCodes, structures: Structures, pol
     return row, codes[inverse], effect.astype(np.int64), decided.astype(np.int64), tick[row].astype(np.int64)
 
 
-EVIDENCE_HORIZON = {"width": "30_ticks", "presence": "4_hours"}
-"""Horizon of each choice's evidence. Longer windows contain the shorter ones, so one horizon of a choice counts.
+EVIDENCE_HORIZONS = {
+    "width": ("30_ticks",),
+    "presence": ("4_hours",),
+    "recentring": ("4_hours", "24_hours"),
+    "loan": ("4_hours", "24_hours"),
+}
+"""Horizons of each choice's evidence, ascending. Longer windows contain the shorter ones, so one horizon decides.
 
 A width costs nothing, so its short windows suffice and are many. The cost of entering or leaving needs hours to pay.
+Re-centring has a structure for each horizon, beside its judged decisions at 30 ticks, and so have loans; the longest
+horizon that decides counts. The costs of a loan exceed 30 ticks of any interest.
 """
 
+RECENTRING, LOAN = "recentring", "loan"
 
-def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures) -> Findings:
+
+def acts_of_choice(choice: str, alternative: str, beside: str) -> list[tuple[str, str | None, str]]:
+    """Return (horizon, anomaly band, action type) of each structure of an alternative; band None for any band."""
+    bands = ANOMALY_BANDS if choice == RECENTRING else (None,)
+    return [
+        (horizon, band, choice_act(alternative, beside, horizon, band or "")[1])
+        for horizon in EVIDENCE_HORIZONS[choice]
+        for band in bands
+    ]
+
+
+def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures, policy: CuratorPolicy) -> Findings:
     """Return trials of choices, each with two structures: the choice in all regimes, and in the window's regime."""
     tick, (market, market_rows) = records.column("tick").to_numpy(), markets
     row, parts = flatten_lists(contiguous(records.column("trials")))
@@ -227,17 +246,21 @@ def _chosen(records: pa.Table, markets: MarketCodes, structures: Structures) -> 
     counts = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     counts &= pc.is_in(
         pc.binary_join_element_wise(choice, horizon, "|"),
-        value_set=pa.array([f"{c}|{h}" for c, h in EVIDENCE_HORIZON.items()]),
+        value_set=pa.array([f"{c}|{h}" for c, horizons in EVIDENCE_HORIZONS.items() for h in horizons]),
     ).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(counts)
-    acts = pc.binary_join_element_wise(alternative, beside, regime, "|").take(pa.array(at)).dictionary_encode()
+    score = pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False)
+    band = pa.array(ANOMALY_BANDS).take(pa.array(np.searchsorted(policy.anomaly_edges, score, side="right")))
+    of_horizon = pc.if_else(pc.is_in(choice, value_set=pa.array([RECENTRING, LOAN])), horizon, "")
+    of_band = pc.binary_join_element_wise(of_horizon, pc.if_else(pc.equal(choice, RECENTRING), band, ""), "|")
+    acts = pc.binary_join_element_wise(alternative, beside, regime, of_band, "|").take(pa.array(at)).dictionary_encode()
     place = market[row[at]].astype(np.int64) * max(len(acts.dictionary), 1) + acts.indices.to_numpy().astype(np.int64)
     distinct, inverse = np.unique(place, return_inverse=True)
     words = [text.split("|") for text in acts.dictionary.to_pylist()]
     codes = np.zeros((2, len(distinct)), np.int64)
     for i, (m, w) in enumerate(zip(*np.divmod(distinct, max(len(words), 1)), strict=True)):
         chain, protocol, pair = market_rows[m]
-        general = Structure("choice", chain, protocol, pair, *choice_act(words[w][0], words[w][1]))
+        general = Structure("choice", chain, protocol, pair, *choice_act(words[w][0], words[w][1], *words[w][3:]))
         codes[:, i] = structures.code(general), structures.code(general._replace(regime=words[w][2]))
     effect, decided = (
         pc.struct_field(parts, name).to_numpy(zero_copy_only=False)[at] for name in ("effect_ppm", "decision_tick")

@@ -32,11 +32,19 @@ _PRESENCE_ACTS = {
 }  # fmt: skip
 
 
-def choice_act(alternative: str, beside: str) -> tuple[str, str]:
+_LOAN_ACTS = {"borrow": "aave_v3_borrow", "repay": "aave_v3_repay"}
+
+
+def choice_act(alternative: str, beside: str, horizon: str = "", anomaly_band: str = "") -> tuple[str, str]:
     """Return tool and action type of a choice's structure: ("uniswap_v3_mint", "range_400_over_160").
 
-    alternative, beside: as a trial states them.
+    alternative, beside: as a trial states them. horizon: of loans and of re-centring, which have an action type for
+    each ("borrow_4_hours"). anomaly_band: of re-centring ("recenter_strained_4_hours").
     """
+    if alternative in _LOAN_ACTS:
+        return _LOAN_ACTS[alternative], f"{alternative}_{horizon}"
+    if alternative == "recenter":
+        return "uniswap_v3_rebalance", f"recenter_{anomaly_band}_{horizon}"
     if alternative in _PRESENCE_ACTS:
         return _PRESENCE_ACTS[alternative]
     return "uniswap_v3_mint", f"{alternative}_over_{beside.removeprefix('range_')}"
@@ -89,6 +97,8 @@ class Structure(NamedTuple):
             return entries.METRIC_CATEGORY.get(self.metric, "general")
         if entries.width_of_act(self.action_type) is not None:
             return "range_selection"
+        if entries.recentring_of_act(self.action_type) is not None:
+            return "rebalance_timing"
         return ACTION_CATEGORY.get(self.action_type or "", "strategic_patterns")
 
     @property
@@ -184,6 +194,10 @@ class Structures:
         """Return whether each structure is a choice, by code."""
         return self._number("choice", lambda row: row.source == "choice").astype(bool)
 
+    def recentrings(self) -> BoolArray:
+        """Return whether each structure is a choice of re-centring over hours, by code."""
+        return self._number("recentring", _is_recentring) == 1
+
     def is_recalled(self) -> BoolArray:
         """Return whether a deliberation retrieves each structure, by code.
 
@@ -212,6 +226,10 @@ ROLES = ("sizing", "entry", "exit", "re-centring")
 """Parts of a strategy fragment."""
 
 
+def _is_recentring(structure: Structure) -> int:
+    return int(structure.source == "choice" and entries.recentring_of_act(structure.action_type) is not None)
+
+
 def _role(structure: Structure) -> int:
     if structure.source == "pattern" and structure.action_type == "rebalance":
         return ROLES.index("re-centring")
@@ -219,7 +237,9 @@ def _role(structure: Structure) -> int:
         return -1
     if entries.width_of_act(structure.action_type) is not None:
         return ROLES.index("sizing")
-    return ROLES.index("entry" if structure.action_type == "add_liquidity" else "exit")
+    return {"add_liquidity": ROLES.index("entry"), "remove_liquidity": ROLES.index("exit")}.get(
+        structure.action_type or "", -1
+    )
 
 
 def _conditions_of_report(structure: Structure) -> int:

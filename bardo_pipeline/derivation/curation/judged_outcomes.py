@@ -104,7 +104,7 @@ def outcomes_on_record(context: DerivationContext, judged: pa.Table) -> pa.Table
     """
     records = context.source.read_cycles(["golem_id", "tick", "observed_at", "observation", "trials"], None)
     records, structures = without_retracted(records, context.left_out()), Structures()
-    row, structure, effect_ppm, _, _ = trial_effects(records, structures)
+    row, structure, effect_ppm, _, _ = trial_effects(records, structures, context.policy.curator)
     record, about = pa.array(row), pa.array(structure)
     columns = {
         "golem_id": records["golem_id"].take(record),

@@ -21,7 +21,8 @@ ADDED_LATER = frozenset(
 Version 2 added `pipeline` and `sealed`, and the value "reorg" of `forced_by`; version 3 added `dream_tag`;
 version 4 added `attention` and `credit_partitions`, and writes the tier `suppress` where attention passes a tick over;
 version 5 added `trials`, null where no choice is judged, and `retrieval`, null without one;
-version 6 added `experiences`, null where the runtime reports none, and the market "none".
+version 6 added `experiences`, null where the runtime reports none, and the market "none";
+version 7 added the choices "recentring" and "loan" of `trials`.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -366,15 +366,17 @@ class Trial(Part):
 
     Parameters
     ----------
-    choice : half-width of a new range, or presence in the market
-    taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"
-    alternative : judged act: a half-width, "enter" or "leave"
-    beside : what the alternative is compared with: a half-width, or "hold" for no act
+    choice : half-width of a new range, presence in the market, re-centring, or a loan
+    taken : state that the golem chose: a half-width in pool ticks ("range_250"), or "out"; of a loan, "levered" or
+        "unlevered"
+    alternative : judged act: a half-width, "enter", "leave", "recenter", "borrow" or "repay"
+    beside : what the alternative is compared with: a half-width, "hold" for no act, "stay" for the position as it is,
+        "unlevered" for no loan, or "keep" for the debt as it is
     effect_ppm : worth of `alternative` less worth of `beside` at the horizon, in ppm of the value at the decision
     """
 
     decision_tick: LivedTick
-    choice: Literal["width", "presence"]
+    choice: Literal["width", "presence", "recentring", "loan"]
     taken: Name
     alternative: Name
     beside: Name

@@ -27,7 +27,8 @@ class LoanActs:
     """Loan actions of this tick, [golems], at most one each; money in micro-dollars.
 
     action: NOTHING, BORROW, REPAY or LIQUIDATED (by the protocol). why: the refusal, with its two numbers.
-    value: moved amount. loss: slippage or liquidation bonus.
+    value: moved amount. loss: slippage or liquidation bonus. rule: one more than the code of the learned rule that
+    took, repaid or withheld the loan, 0 for none.
     """
 
     action: Int64Array
@@ -40,11 +41,12 @@ class LoanActs:
     expected_slip_ppm: Int64Array
     value: Int64Array
     loss: Int64Array
+    rule: Int64Array
 
     @classmethod
     def none(cls, golems: int) -> LoanActs:
         """Return no actions."""
-        return cls(*(np.zeros(golems, np.int64) for _ in range(10)))
+        return cls(*(np.zeros(golems, np.int64) for _ in range(11)))
 
     @property
     def executed(self) -> BoolArray:
@@ -57,6 +59,14 @@ def loan_term(name: str, asset: Int64Array, rules: LendingPolicy) -> Float64Arra
     """Look up a loan term (loan_to_value, threshold or bonus) by collateral (positions in ASSETS)."""
     terms = np.array([getattr(rules, f"{token.lower()}_{name}") for token in ASSETS])
     return terms[asset]
+
+
+def swapped_of_loan(asset: Int64Array, supplied: Float64Array | float, owed: Float64Array) -> Float64Array:
+    """Return what taking a loan swaps, or repaying it with its collateral: the side that is not idle money's token.
+
+    asset: the collateral, [loans]. supplied, owed: collateral and debt in the same money.
+    """
+    return np.where(asset == ASSETS.index("WETH"), supplied, owed)
 
 
 def share_values(tape: Tape, t: int, asset: Int64Array) -> tuple[Float64Array, Float64Array]:

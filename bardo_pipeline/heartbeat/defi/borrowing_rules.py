@@ -1,6 +1,7 @@
 """Borrowing and deleveraging of deliberating golems, under the policy cage and the health guard. Pure, over columns.
 
-A golem that may borrow does so before its first position, so that the position includes the borrowed money. Below the
+A golem that may borrow does so before its first position, so that the position includes the borrowed money. Learned
+rules of the playbook let it borrow again, borrow nothing, or repay its loan with the collateral. Below the
 guard's health it withdraws a part of its position and repays, unless the gas costs more than a liquidation would. Gas
 gate, simulation at T2 and slippage on inclusion apply as to any action. Source: canon ("five-layer risk engine":
 exposure cap, health guard; "PolicyCage": leverage), HB S3, S10.
@@ -11,8 +12,18 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int8Array, Int64Array
+from bardo_pipeline.curator.choice_rules import BORROWS, REPAYS, STAY_OUT, TRAIT, UNLEVERED
 from bardo_pipeline.heartbeat import refusals
-from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, NOTHING, REPAY, LoanActs, loan_term, revalue, share_values
+from bardo_pipeline.heartbeat.defi.aave_loans import (
+    BORROW,
+    NOTHING,
+    REPAY,
+    LoanActs,
+    loan_term,
+    revalue,
+    share_values,
+    swapped_of_loan,
+)
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
@@ -27,18 +38,27 @@ QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
 
 
 def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
-    """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow."""
+    """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow.
+
+    Without a learned rule they do so once. With a rule for borrowing they borrow whenever they have no loan and may
+    enter, and with a rule against it they never borrow.
+    """
     if acts is None:
         return
-    rules, thinks = policy.lending, (tier == 1) | (tier == 2)
-    new = (fleet.loan_ratio > 0.0) & (fleet.loan_tick == 0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
-    acting = np.flatnonzero(thinks & new & (acts.action == NOTHING))
+    rules, thinks, regime = policy.lending, (tier == 1) | (tier == 2), int(tape.regime[t])
+    free = (fleet.loan_ratio > 0.0) & (fleet.collateral_shares <= 0.0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
+    learned, first = fleet.loan_choice[regime], fleet.loan_tick == 0
+    free &= thinks & (acts.action == NOTHING)
+    enters = fleet.presence[regime] < STAY_OUT  # a trial of borrowing puts the money into a range
+    withheld, called = free & first & (learned >= UNLEVERED), free & enters & (learned == BORROWS)
+    acts.rule = np.where(withheld | called, fleet.loan_rule[regime] + 1, acts.rule)
+    acting = np.flatnonzero(free & ((first & (learned == TRAIT)) | called))
     if not len(acting):
         return
     asset, ratio = fleet.collateral_asset[acting], fleet.loan_ratio[acting]
     supplied = np.floor(fleet.idle[acting] * rules.collateral_share)
     owed = supplied * ratio
-    swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
+    swap = swapped_of_loan(asset, supplied, owed)
     gas = np.full(len(acting), gas_micros(tape, t, rules.borrow_gas_units)).astype(np.int64)
     assert tape.reserves is not None, "a golem that acts on a loan is in a market with reserves"
     ratio_max = np.minimum(loan_term("loan_to_value", asset, rules), rules.ratio_max)
@@ -60,6 +80,35 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     received = owed[done] - np.where(asset[done] == QUOTE, paid, 0.0)
     fleet.idle[golem] += np.floor(received - supplied[done]).astype(np.int64)
     fleet.loan_tick[golem] = fleet.tick[golem]
+    revalue(fleet, tape, t, policy)
+
+
+def repay(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
+    """Let deliberating golems whose playbook repays close their loan: repay it with its collateral, keep the rest."""
+    if acts is None:
+        return
+    rules, thinks, regime = policy.lending, (tier == 1) | (tier == 2), int(tape.regime[t])
+    owes = (fleet.debt_shares > 0.0) & (fleet.loan_choice[regime] == REPAYS) & (fleet.loan_health >= 1.0)
+    acting = np.flatnonzero(thinks & owes & (acts.action == NOTHING))
+    if not len(acting):
+        return
+    acts.rule[acting] = fleet.loan_rule[regime, acting] + 1
+    asset = fleet.collateral_asset[acting]
+    supply_share, debt_share = share_values(tape, t, asset)
+    collateral, debt = fleet.collateral_shares[acting] * supply_share, fleet.debt_shares[acting] * debt_share
+    swap = swapped_of_loan(asset, collateral, debt)
+    gas = np.full(len(acting), gas_micros(tape, t, rules.repay_gas_units)).astype(np.int64)
+    value_limit = np.floor(policy.cage.gas_share_max * debt).astype(np.int64)
+    stops: tuple[Stop, ...] = (
+        (gas > value_limit, DEFERRED, refusals.VALUE_SHARE, gas, value_limit),
+        *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
+    )
+    _send(fleet, tape, t, acting, acts, REPAY, swap, debt, gas, stops, tier, policy)
+    done = acts.executed[acting]
+    golem = acting[done]
+    freed = (collateral - debt - swap * acts.slip_ppm[acting] * 1e-6)[done]
+    fleet.idle[golem] += np.maximum(np.floor(freed), 0.0).astype(np.int64)
+    fleet.collateral_shares[golem], fleet.debt_shares[golem] = 0.0, 0.0
     revalue(fleet, tape, t, policy)
 
 

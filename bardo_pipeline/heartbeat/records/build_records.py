@@ -238,16 +238,16 @@ def _trials(rows: Rows) -> pa.Array | None:
     """Build the judged alternatives of each record; null in a record without any."""
     if not rows.has("window_due"):
         return None
-    due, kinds = rows["window_due"], alternatives(rows.chunk.policy)
-    effect = rows["window_effect_ppm"].reshape(*due.shape, len(kinds))
-    held = rows["window_width"] > 0
-    applies = np.ones((*due.shape, len(kinds)), bool)
-    applies[..., [code for code, (_, name, _) in enumerate(kinds) if name == "leave"]] = held[..., None]
-    row, horizon, kind = np.nonzero(due[..., None] & applies)
+    kinds = alternatives(rows.chunk.policy)
+    where = np.flatnonzero(rows["window_due"].any(axis=1))
+    judged, shape = rows.take(where), (len(where), len(HORIZONS), len(kinds))
+    effect = judged["window_effect_ppm"].reshape(shape)
+    row, horizon, kind = np.nonzero(judged["window_applies"].reshape(shape))
     column = {
-        n: rows[f"window_{n}"][row, horizon]
-        for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width")
+        n: judged[f"window_{n}"][row, horizon]
+        for n in ("decision_tick", "regime", "score", "gas_ratio", "value", "width", "levered")
     }
+    about_loan = np.array([choice == "loan" for choice, _, _ in kinds])[kind]
     ranges = arrow.concat_text("range_", pa.array(column["width"]).cast(pa.string()))
     parts = {
         "decision_tick": column["decision_tick"],
@@ -255,7 +255,11 @@ def _trials(rows: Rows) -> pa.Array | None:
             n: arrow.text_of(tuple(k[i] for k in kinds), kind)
             for i, n in enumerate(("choice", "alternative", "beside"))
         },
-        "taken": pc.if_else(pa.array(column["width"] > 0), ranges, "out"),
+        "taken": pc.if_else(
+            pa.array(about_loan),
+            arrow.text_of(("unlevered", "levered"), column["levered"].astype(np.int64)),
+            pc.if_else(pa.array(column["width"] > 0), ranges, "out"),
+        ),
         "horizon": arrow.text_of(HORIZONS, horizon),
         "regime": arrow.text_of(REGIMES, column["regime"]),
         "anomaly_score": column["score"],
@@ -266,7 +270,7 @@ def _trials(rows: Rows) -> pa.Array | None:
         "ground_truth_source": "trace",
     }
     type_ = record_type("trials")
-    counts = np.bincount(row, minlength=rows.count)
+    counts = np.bincount(where[row], minlength=rows.count)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     return pa.ListArray.from_arrays(
         offsets, arrow.struct(type_.value_type, parts), type=type_, mask=pa.array(counts == 0)

@@ -19,6 +19,12 @@ LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidatio
 CAUSE = "price_move"
 """Cause of a liquidation in an outcome."""
 
+_LEARNED = (
+    "; the playbook takes no loan in this regime, rule ", "; the playbook borrows in this regime, rule ",
+    "; the playbook repays in this regime, rule ", "",
+)  # fmt: skip
+"""Words before the id of the learned rule, by action."""
+
 _BASE = ASSETS.index("WETH")
 
 
@@ -67,7 +73,7 @@ def with_loan_acts(rows: Rows, parts: Mapping[str, pa.Array]) -> dict[str, pa.Ar
     Liquidations and borrowing precede the position's action; a repayment follows it.
     """
     out = dict(parts)
-    if not rows.has("lent_action") or not (action := rows["lent_action"]).any():
+    if not rows.has("lent_action") or not ((action := rows["lent_action"]) | rows["lent_rule"]).any():
         return out
     own = parts["actions"]
     number = pc.list_value_length(own).to_numpy(zero_copy_only=False)
@@ -158,7 +164,8 @@ def _both(has_own: pa.Array, own: pa.Array, loan: pa.Array) -> pa.Array:
 def _deliberated(rows: Rows, own: pa.Array) -> pa.Array:
     """Add the loan's tool call to deliberations, and its decision to those that hold the position."""
     action = np.where(rows["lent_action"] == LIQUIDATED, NOTHING, rows["lent_action"])
-    if not action.any():
+    rule = rows["lent_rule"]
+    if not (action | rule).any():
         return own
     acts = action[action != NOTHING]
     call_type = own.type.field("tool_calls").type
@@ -171,12 +178,15 @@ def _deliberated(rows: Rows, own: pa.Array) -> pa.Array:
     why = pc.if_else(
         pa.array(action == BORROW), "; a loan is allowed", pc.binary_join_element_wise("; loan health ", health, "")
     )
-    reason = arrow.concat_text(own.field("reasoning_summary"), why, "; loan: ", act)
+    learned = arrow.concat_text(arrow.text_of(_LEARNED, action), rows.entry_ids(rule - 1))
+    summary, is_act = own.field("reasoning_summary"), pa.array(action != NOTHING)
+    acted = arrow.concat_text(summary, why, pc.coalesce(learned, ""), "; loan: ", act)
+    reason = pc.if_else(is_act, acted, pc.coalesce(arrow.concat_text(summary, learned), summary))
     changed = {
         "tool_calls": _in_order(action, arrow.struct(call_type.value_type, call), number, calls),
         "decision": pc.if_else(held, act, own.field("decision")),
-        "recommends_action": pc.or_(own.field("recommends_action"), pa.array(action != NOTHING)),
-        "reasoning_summary": pc.if_else(pa.array(action != NOTHING), reason, own.field("reasoning_summary")),
+        "recommends_action": pc.or_(own.field("recommends_action"), is_act),
+        "reasoning_summary": reason,
     }
     unchanged = {field.name: own.field(field.name) for field in own.type}
     return arrow.struct(own.type, unchanged | changed, missing=~np.asarray(own.is_valid()))

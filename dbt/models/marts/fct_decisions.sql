@@ -11,7 +11,7 @@ with judged as (
 tried as (
     select golem_id, tick, list(distinct state) as tried_alternatives
     from (select golem_id, tick, taken, unnest([alternative, beside]) as state from {{ ref('stg_trials') }})
-    where state not in (taken, 'hold') group by golem_id, tick
+    where state not in (taken, 'hold', 'stay', 'keep') group by golem_id, tick
 ),
 warned as (
     -- A warning applies to a decision about the action that it warns of; an unknown entry applies to every action.

@@ -135,7 +135,7 @@ def test_decisions_are_those_of_the_records_and_their_verdicts(lively: Built) ->
     records = lively.stores.log.read_cycles(names).to_pylist()
     tried: dict[tuple[str, int], set[str]] = {}
     for record, trial in ((r, t) for r in records for t in r["trials"] or ()):
-        states = {trial["alternative"], trial["beside"]} - {trial["taken"], "hold"}
+        states = {trial["alternative"], trial["beside"]} - {trial["taken"], "hold", "stay", "keep"}
         tried.setdefault((record["golem_id"], trial["decision_tick"]), set()).update(states)
     decided = {(r["golem_id"], r["tick"]): r for r in records if r["deliberation"] or r["actions"]}
     rows = {(r["golem_id"], r["tick"]): r for r in lively.table("from fct_decisions").to_pylist()}
@@ -181,7 +181,7 @@ def test_choices_are_the_trials_of_the_records(lively: Built) -> None:
             "is_verified", "judged_tick", "judged_at", "effect_micros")  # fmt: skip
     assert all(row[name] == trials[of][name] for of, row in rows.items() for name in same)
     assert {row["horizon"] for row in rows.values()} >= {"30_ticks", "4_hours"}
-    assert {row["choice"] for row in rows.values()} == {"width", "presence"}
+    assert {row["choice"] for row in rows.values()} == {"width", "presence", "recentring"}
 
 
 @pytest.mark.full

@@ -42,7 +42,7 @@ def test_each_trial_states_what_its_alternative_would_have_earned() -> None:
         decided = records[row["golem_id"], trial["decision_tick"]]
         start, stop = (at[round(r["observed_at"].timestamp() * 1e6)] for r in (decided, row))
         traits = lived.births[row["golem_id"]].traits
-        if trial["alternative"] == "enter" and decided["playbook_version"] > 1:
+        if trial["alternative"] in ("enter", "recenter") and decided["playbook_version"] > 1:
             continue  # the playbook may prefer another half-width
         expected = effect_ppm(trial, decided, tape, start, stop, POLICY, traits.range_half_width_ticks)
         assert abs(trial["effect_ppm"] - expected) <= 1.0, trial
@@ -50,8 +50,31 @@ def test_each_trial_states_what_its_alternative_would_have_earned() -> None:
         assert trial["anomaly_score"] == decided["observation"]["anomaly_score"]
         seen[trial["horizon"], trial["alternative"]] += 1
     ladder = {f"range_{width}" for width in POLICY.playbook.width_ladder_ticks if width != STANDARD}
-    for horizon in ("30_ticks", "4_hours"):
-        assert {name for h, name in seen if h == horizon} == {*ladder, "enter", "leave"}
+    assert {name for h, name in seen if h == "30_ticks"} == {*ladder, "enter", "leave"}
+    assert {name for h, name in seen if h == "4_hours"} == {*ladder, "enter", "leave", "recenter"}
+
+
+@pytest.mark.row("HB-24")
+def test_re_centring_is_tried_over_hours_from_the_score_at_which_a_golem_would_act() -> None:
+    """The market drifts out of the first ranges; the reference states each effect from the tape, tick by tick."""
+    market = lively_market(520)
+    lived, tape = live(market, lineages=range(12)), tape_of(market, POLICY)
+    records = {(row["golem_id"], row["tick"]): row for row in lived.rows}
+    at = {int(us): t for t, us in enumerate(tape.at_us.tolist())}
+    tested = 0
+    for row, trial in trials(lived):
+        decided = records[row["golem_id"], trial["decision_tick"]]
+        held = any(p["liquidity"] > 0 for p in decided["observation"]["positions"])
+        tried = held and trial["anomaly_score"] >= POLICY.playbook.trial_score_min and trial["horizon"] != "30_ticks"
+        assert trial["choice"] != "recentring" or tried
+        if trial["choice"] != "recentring" or decided["playbook_version"] > 1:
+            continue
+        start, stop = (at[round(r["observed_at"].timestamp() * 1e6)] for r in (decided, row))
+        width = lived.births[row["golem_id"]].traits.range_half_width_ticks
+        assert (trial["alternative"], trial["beside"]) == ("recenter", "stay")
+        assert abs(trial["effect_ppm"] - effect_ppm(trial, decided, tape, start, stop, POLICY, width)) <= 1.0
+        tested += 1
+    assert tested >= 3
 
 
 @pytest.mark.row("HB-24")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.choice_rules import LEAVE, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
+from bardo_pipeline.curator.choice_rules import LEAVE, LOANS, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table
@@ -17,7 +17,7 @@ from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.reason_checks import contradictions
-from tests.support.fleets.memory_fleets import START, Lived, live, lively_market
+from tests.support.fleets.memory_fleets import START, Lived, live, lively_market, rule
 from tests.support.knowledge.handmade_grimoires import entry, grimoire
 from tests.support.records.handmade_records import cycles_of, record, table
 
@@ -26,10 +26,12 @@ MARKET = lively_market(200)
 POOL = POLICY.curator.pool_witnesses
 
 
-def advice(alternative: str, *, regime: str | None = None, effect_ppm: int = 800, **fields: Any) -> dict[str, Any]:
+def advice(
+    alternative: str, *, regime: str | None = None, effect_ppm: int = 800, horizon: str = "", **fields: Any
+) -> dict[str, Any]:
     """A confident inherited rule about a choice."""
     where = (MARKET.chain, MARKET.protocol, MARKET.pair)
-    about = Structure("choice", *where, *choice_act(alternative, "range_160"), regime)
+    about = Structure("choice", *where, *choice_act(alternative, "range_160", horizon), regime)
     plain = {
         "kind": "heuristic" if effect_ppm > 0 else "warning", "sign": 1 if effect_ppm > 0 else -1,
         "effect_mean_ppm": effect_ppm, "confidence_ppm": 1_000_000, "confidence_origin_ppm": 1_000_000,
@@ -101,17 +103,25 @@ def test_a_golem_that_is_derived_again_follows_the_choices_of_its_new_playbook()
     assert set(mind.playbooks.choices_of("g-1").width) == {1_000}
 
 
-def trial(tick: int, effect_ppm: int, horizon: str = "30_ticks", alternative: str = "range_400") -> dict[str, Any]:
-    width = alternative.startswith("range")
+CHOICE_OF = {
+    "enter": ("presence", "hold"), "leave": ("presence", "hold"), "recenter": ("recentring", "stay"),
+    "borrow": ("loan", "unlevered"), "repay": ("loan", "keep"),
+}  # fmt: skip
+
+
+def trial(
+    tick: int, effect_ppm: int, horizon: str = "30_ticks", alternative: str = "range_400", score: float = 0.2
+) -> dict[str, Any]:
+    choice, beside = CHOICE_OF.get(alternative, ("width", "range_160"))
     return {
-        "decision_tick": tick - 30, "choice": "width" if width else "presence", "taken": "range_160",
-        "alternative": alternative, "beside": "range_160" if width else "hold", "horizon": horizon,
-        "regime": "volatile", "anomaly_score": 0.2, "gas_ratio": 1.0, "value_micros": 48_000_000,
+        "decision_tick": tick - 30, "choice": choice, "taken": "range_160",
+        "alternative": alternative, "beside": beside, "horizon": horizon,
+        "regime": "volatile", "anomaly_score": score, "gas_ratio": 1.0, "value_micros": 48_000_000,
         "effect_ppm": effect_ppm, "verified": True, "ground_truth_source": "trace",
     }  # fmt: skip
 
 
-def learned(effects: list[int], *extra: dict[str, Any], **kind: str) -> tuple[Curation, GrimoireState]:
+def learned(effects: list[int], *extra: dict[str, Any], **kind: Any) -> tuple[Curation, GrimoireState]:
     """Curate a life with one trial at the end of each cycle; `extra` trials are added to each of these records."""
     records = [
         record("g-1", tick, trials=[trial(tick, effects[tick // 50 - 1], **kind), *extra] if tick % 50 == 0 else None)
@@ -147,6 +157,109 @@ def test_longer_windows_of_a_choice_are_recorded_and_teach_nothing_twice() -> No
     longer = trial(50, -9_000, "4_hours"), trial(50, -9_000, "24_hours"), trial(50, 9_000, "24_hours", "enter")
     beside, _ = learned(effects, *longer)
     assert alone.decisions.equals(beside.decisions)
+
+
+def loaned(*rows: dict[str, Any]) -> str:
+    """Return the playbook's word about a loan in a volatile market."""
+    state = from_table(grimoire(*rows))
+    places = choice_rows(state)
+    return LOANS[choices_of(state, places, places * 0 + 1_000_000, POLICY).loan[REGIMES.index("volatile")]]
+
+
+@pytest.mark.row("HB-24")
+def test_repaying_comes_before_taking_no_loan_and_that_before_borrowing() -> None:
+    hours, day = "4_hours", "24_hours"
+    assert loaned() == loaned(advice("repay", horizon=hours, effect_ppm=-900)) == "trait"
+    assert loaned(advice("borrow", horizon=hours)) == "borrow"
+    assert loaned(advice("borrow", horizon=hours, effect_ppm=-900)) == "unlevered"
+    assert loaned(advice("borrow", horizon=hours), advice("repay", horizon=hours)) == "repay"
+    assert loaned(advice("borrow", horizon=hours), advice("borrow", horizon=day, effect_ppm=-900)) == "unlevered"
+    assert loaned(advice("borrow", horizon=hours), advice("borrow", horizon=day, effect_ppm=-20)) == "borrow"
+
+
+@pytest.mark.row("HB-24", "MEM-8")
+@pytest.mark.parametrize(
+    ("alternative", "effect_ppm", "words"),
+    [
+        ("borrow", 3_000, "prefer borrowing: borrowing has strongly beaten no loan, over 4 hours."),
+        ("borrow", -3_000, "avoid borrowing: borrowing has strongly lost to no loan, over 4 hours."),
+        (
+            "repay",
+            3_000,
+            "prefer repaying the loan: repaying the loan has strongly beaten keeping it, over 4 hours.",
+        ),
+    ],
+)
+def test_trials_of_loans_teach_what_the_playbook_says_about_a_loan(
+    alternative: str, effect_ppm: int, words: str
+) -> None:
+    made, _ = learned([effect_ppm + 100 * (i % 3) for i in range(8)], horizon="4_hours", alternative=alternative)
+    last = made.playbooks.to_pylist()[-1]
+    rules = {r["regime"]: r["entry_id"] for r in made.decisions.to_pylist() if r["source"] == "choice"}
+    said = {"borrow": ("borrow", "unlevered"), "repay": ("repay", "trait")}[alternative][effect_ppm < 0]
+    assert last["loan"] == dict.fromkeys(REGIMES, said)
+    assert last["loan_rule"] == dict.fromkeys(REGIMES, rules[None]) | {"volatile": rules["volatile"]}
+    assert "## loan\n\n- trending_up: " in last["markdown"]
+    texts = {r["text"] for r in made.decisions.to_pylist() if r["source"] == "choice" and r["regime"] is None}
+    assert any(text.endswith(words) for text in texts), texts
+    short, _ = learned([effect_ppm] * 8, alternative=alternative)
+    assert short.playbooks.to_pylist()[-1]["loan"] == dict.fromkeys(REGIMES, "trait")
+
+
+STRAINED = 0.75
+"""A score in the band between 0.7 and 0.8."""
+
+
+@pytest.mark.row("HB-24", "MEM-8")
+@pytest.mark.parametrize("horizon", ["4_hours", "24_hours"])
+def test_trials_of_re_centring_over_hours_teach_a_threshold(horizon: str) -> None:
+    kind: dict[str, Any] = {"horizon": horizon, "alternative": "recenter", "score": STRAINED}
+    base = POLICY.playbook.rebalance_threshold
+    made, _ = learned([-3_000, -3_200, -2_900, -3_100, -3_000, -3_100, -2_900, -3_000], **kind)
+    last = made.playbooks.to_pylist()[-1]
+    assert last["rebalance_threshold"] == dict.fromkeys(REGIMES, 0.8)
+    warnings = [r for r in made.decisions.to_pylist() if r["action_type"] == f"recenter_strained_{horizon}"]
+    assert {r["entry_id"] for r in warnings if r["kind"] == "warning"} <= set(last["cause_entries"])
+    (words,) = {r["text"] for r in warnings if r["regime"] is None and r["kind"] == "warning"}
+    assert words.endswith(
+        "avoid re-centring a position at the edge of its range: re-centring a position at the edge of its range has "
+        f"strongly lost to keeping it, over {horizon.replace('_', ' ')}."
+    )
+    assert {(r["tool"], r["category"]) for r in warnings} == {("uniswap_v3_rebalance", "rebalance_timing")}
+    ticks, _ = learned([-3_000] * 8, **(kind | {"horizon": "30_ticks"}))
+    assert ticks.playbooks.to_pylist()[-1]["rebalance_threshold"] == dict.fromkeys(REGIMES, base)
+
+
+def recentring(horizon: str, effect_ppm: int, **fields: Any) -> dict[str, Any]:
+    """A confident inherited rule about re-centring over hours at a strained score."""
+    where = (MARKET.chain, MARKET.protocol, MARKET.pair)
+    about = Structure("choice", *where, *choice_act("recenter", "stay", horizon, "strained"), "volatile")
+    plain = advice("enter", regime="volatile", effect_ppm=effect_ppm, **fields)
+    own = {name: getattr(about, name) for name in Structure._fields}
+    return plain | own | {"structure": about.key, "entry_id": entry_id("g-before", about.key)}
+
+
+def threshold(*rows: dict[str, Any]) -> float:
+    """Return the threshold in a volatile market of an heir with these rules, before its own evidence."""
+    mind = CuratorState(POLICY)
+    rules = grimoire(*(row | {"golem_id": "g-1"} for row in rows))
+    mind.begin_life("g-1", at=START, base_threshold=0.85, inherited=rules, bundle_hash="b")
+    return mind.playbooks.of("g-1", POLICY)[1][REGIMES.index("volatile")]
+
+
+@pytest.mark.row("HB-24", "MEM-8")
+def test_the_longest_horizon_that_decides_replaces_the_shorter_ones_in_its_regime_and_band() -> None:
+    short = rule(MARKET, "volatile", "strained", "normal", generation=1)
+    assert threshold(short) == 0.7
+    hours, day = recentring("4_hours", -4_000), recentring("24_hours", 4_000)
+    assert threshold(short, hours) == 0.85  # the base is above the band's upper edge, 0.8
+    assert threshold(hours) == 0.85
+    assert threshold(short, hours, day) == threshold(hours, day) == 0.7
+    weak = recentring("24_hours", 100, evidence_count=1)  # too few witnesses to decide against 4 hours
+    assert threshold(short, hours, weak) == 0.85
+    calm = rule(MARKET, "volatile", "stirred", "normal", generation=1)
+    assert threshold(calm) == 0.5
+    assert threshold(short, calm, hours) == 0.8  # the other band keeps its rule, and the warning wins
 
 
 def lived_with(*rows: dict[str, Any]) -> Lived:
