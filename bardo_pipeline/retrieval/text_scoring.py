@@ -55,7 +55,7 @@ class Scope(NamedTuple):
         k1, b = policy.retrieval.words_saturation, policy.retrieval.words_length
         length = np.concatenate([_NO_TEXTS, *(view.length[: view.size] for view in views)])
         session, session_count = _sessions(views)
-        session_length: Float64Array = np.bincount(session, weights=length, minlength=session_count + 1)
+        session_length = np.bincount(session, weights=length, minlength=session_count + 1).astype(np.float64)
         session_mean = float(session_length[:session_count].mean()) if session_count else 1.0
         before, after = (_neighbours(views, len(length), side) for side in ("before", "after"))
         return cls(

@@ -29,6 +29,7 @@ from bardo_pipeline.events.custody.authority import NO_GOLEM
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
+from bardo_pipeline.server.batches import Batches, each_alone
 from bardo_pipeline.server.browser_pages import BrowserPages
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import Door, json_response, refusal
@@ -121,6 +122,7 @@ class Application:
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
         self._pages = BrowserPages(warm, doorkeeper)
+        self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
@@ -284,8 +286,9 @@ class Application:
     async def ask(self, request: Request) -> Response:
         """Answer a question to a golem."""
         given, now = await _given(request, AskParameters), self._clock()
+        is_quick = given.at is None and given.tick is None
         return await self._reply(
-            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now)
+            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now), is_quick=is_quick
         )
 
     async def search(self, request: Request) -> Response:
@@ -300,12 +303,20 @@ class Application:
         given = await _given(request, LineageParameters)
         return await self._reply(request, None, lambda context: reading.lineage_reply(context, given))
 
-    async def _reply(self, request: Request, golem: str | None, work: Callable[[DerivationContext], Reply]) -> Response:
+    async def _reply(
+        self,
+        request: Request,
+        golem: str | None,
+        work: Callable[[DerivationContext], Reply],
+        *,
+        is_quick: bool = False,
+    ) -> Response:
         """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts that.
 
         Parameters
         ----------
         golem : golem whose state is stated as freshness; None for all of the view
+        is_quick : answer it behind the other quick requests of the owner, in one thread
         """
         as_arrow = ARROW in request.headers.get("accept", "")
 
@@ -316,7 +327,8 @@ class Application:
                 return _arrow_stream(reply.table, fresh), {}
             return None, {**reply.document(), "freshness": fresh}
 
-        stream, document = await self._warm.read(_caller(request).owner, answered)
+        owner = _caller(request).owner
+        stream, document = await (self._asks.answer(owner, answered) if is_quick else self._warm.read(owner, answered))
         return json_response(document) if stream is None else Response(stream, media_type=ARROW)
 
     # writing

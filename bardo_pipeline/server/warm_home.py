@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from threading import Lock
+from threading import Lock, local
 from typing import Any, TypeVar, cast
 
 import pyarrow.compute as pc
@@ -112,7 +112,7 @@ class WarmHome:
         self.home = Home.open(root)
         self._waiting_max, self._waiting = waiting_max, 0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bardo-read")
-        self._mutex = Lock()
+        self._mutex, self._local = Lock(), local()
         self._idle: OrderedDict[str | None, list[DerivationContext]] = OrderedDict()
         self._embedders: dict[str, SharedEmbedder] = {}
         self._grimoires, self._results = KeptResults(_GRIMOIRES), KeptResults(_RESULTS)
@@ -183,6 +183,19 @@ class WarmHome:
                 self._embedders[name] = SharedEmbedder(open_embedder(name, self.home.models))
             return self._embedders[name]
 
+    @contextmanager
+    def one_stamp(self, context: DerivationContext) -> Iterator[None]:
+        """Keep results inside the block, in this thread, under the stamp of its start."""
+        self._local.stamp = stamp_of(context)
+        try:
+            yield
+        finally:
+            self._local.stamp = None
+
+    def _stamp(self, context: DerivationContext) -> Stamp:
+        kept: Stamp | None = getattr(self._local, "stamp", None)
+        return stamp_of(context) if kept is None else kept
+
     def warm_up(self) -> None:
         """Open a context and load the embedding model, so that the first request does not wait for them."""
         with self.context(None) as context:
@@ -195,13 +208,13 @@ class WarmHome:
         """Return a golem's newest situation and its entries, ready for questions; kept while nothing is committed."""
         return self._grimoires.of(
             (context.owner, golem_id, clade),
-            stamp_of(context),
+            self._stamp(context),
             lambda: open_grimoire(context, golem_moment(context, golem_id), now=now, clade=clade),
         )
 
     def result(self, context: DerivationContext, name: str, make: Callable[[DerivationContext], T]) -> T:
         """Return what `make` derives from the context, under a name; kept while nothing is committed."""
-        return self._results.of((context.owner, name), stamp_of(context), lambda: make(context))
+        return self._results.of((context.owner, name), self._stamp(context), lambda: make(context))
 
     def warning(self, context: DerivationContext) -> str | None:
         """Return the warning of a drifted embedding model; the checks are read again when there is a new one."""
@@ -216,7 +229,7 @@ class WarmHome:
     def freshness(self, context: DerivationContext, golem_id: str | None = None) -> Freshness:
         """Return the state on which answers about a golem, or about all golems of the view, are based now."""
         key = (context.owner, "freshness", golem_id)
-        return self._results.of(key, stamp_of(context), lambda: _freshness(context, golem_id))
+        return self._results.of(key, self._stamp(context), lambda: _freshness(context, golem_id))
 
     def close(self) -> None:
         """Wait for running work and close all contexts."""

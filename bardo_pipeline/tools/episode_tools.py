@@ -5,21 +5,26 @@ Source: TOOLS (memory_store_episode, memory_search), MEM-9, MEM-10, canon 13, 14
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import (
     HeldText,
     searched_count,
     store_texts,
     texts_of_golem,
 )
-from bardo_pipeline.derivation.memory.search import search
+from bardo_pipeline.derivation.memory.search import Together, compared_in_advance, search
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.consolidation import consolidated_ids
@@ -178,13 +183,45 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     )
 
 
-def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
-    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
-    most = call.context.policy.retrieval.search_results_max
+@contextmanager
+def compared_together(
+    context: DerivationContext, searches: Sequence[tuple[str, Mapping[str, Any]]], *, now: datetime
+) -> Iterator[None]:
+    """Compare the queries of calls of memory_search in one matrix product, for the calls inside the block.
+
+    Each call has the same result as alone, and states itself what is wrong with its arguments.
+
+    Parameters
+    ----------
+    searches : golem and arguments of each call
+    """
+    most, groups = context.policy.retrieval.question_bytes_max, dict[tuple[str, str, Filters], list[str]]()
+    for golem_id, arguments in searches:
+        with suppress(ValidationError, QueryError):
+            given = MemorySearchArguments.model_validate(dict(arguments))
+            store, filters = _scope_of(given)
+            groups.setdefault((golem_id, store, filters), []).append(check_question(given.query, most))
+    together = [
+        Together(queries, store, golem_id, filters) for (golem_id, store, filters), queries in groups.items()
+        if len(queries) > 1
+    ]  # fmt: skip
+    with compared_in_advance(context, together, now=now):
+        yield
+
+
+def _scope_of(arguments: MemorySearchArguments) -> tuple[str, Filters]:
+    """Return the store and the filters of a call in the words of `search`."""
     store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
     filters = Filters(
         chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
     )
+    return store, filters
+
+
+def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
+    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
+    most = call.context.policy.retrieval.search_results_max
+    store, filters = _scope_of(arguments)
     rows = search(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
         limit=min(count, most), decay=arguments.apply_decay,

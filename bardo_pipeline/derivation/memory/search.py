@@ -5,9 +5,11 @@ All texts in scope are scored together, so that their scores compare. Source: TO
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts, asked_of, entry_rows, episode_rows
-from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, last_ticks, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import Compared, SharedTexts, last_ticks, shared_texts
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, Pool, Rows
@@ -70,37 +72,48 @@ def search(
     return pool.best(relevance(scope, numbers, text, product, context.policy), count)
 
 
-def compare_together(
-    context: DerivationContext,
-    questions: Sequence[str],
-    *,
-    now: datetime,
-    store: str = "both",
-    golem_id: str | None = None,
-    filters: Filters | None = None,
-) -> None:
-    """Compare the vectors of questions with the texts in scope in one matrix product, for the searches that come next.
+class Together(NamedTuple):
+    """Questions, as `check_question` returns them, of searches with the same golem, store and filters."""
+
+    questions: Sequence[str]
+    store: str
+    golem_id: str | None
+    filters: Filters
+
+
+@contextmanager
+def compared_in_advance(context: DerivationContext, searches: Sequence[Together], *, now: datetime) -> Iterator[None]:
+    """Compare questions with the texts in their scope in one matrix product, for the searches inside the block.
 
     A search takes the result of its question if it compares the same texts, and else compares alone, with the same
     result.
-
-    Parameters
-    ----------
-    questions : as `check_question` returns them
-    store, golem_id, filters : of the searches
     """
-    asked = _Asked(context.owner, store, golem_id, filters or Filters())
+    if not searches:
+        yield
+        return
     with shared_texts(context, now) as texts:
-        scope = texts.scope_of(_keys(context, texts, asked, now), context.policy)
-        vectors = texts.vectors_of(context, questions)
-    product = scope.products(vectors)
-    with texts.mutex:
-        texts.keep_products(scope, questions, product)
+        texts.vectors_of(context, [question for search_of in searches for question in search_of.questions])
+        opened = [
+            (texts.scope_of(_keys(context, texts, asked, now), context.policy), search_of.questions)
+            for search_of in searches
+            for asked in [_Asked(context.owner, search_of.store, search_of.golem_id, search_of.filters)]
+        ]
+        vectors = [texts.vectors_of(context, questions) for _, questions in opened]
+    compared = [
+        Compared(scope, dict(zip(questions, scope.products(asked), strict=True)))
+        for (scope, questions), asked in zip(opened, vectors, strict=True)
+    ]
+    texts.compared.extend(compared)
+    try:
+        yield
+    finally:
+        for result in compared:
+            texts.compared.remove(result)
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What searches that choose from the same rows have in common. See `search`."""
+    """The parameters that searches which choose from the same rows have in common. See `search`."""
 
     owner: str | None
     store: str

@@ -39,6 +39,14 @@ _EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 
 
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """The products of questions with the texts of a scope."""
+
+    scope: Scope
+    products: dict[str, Float32Array]
+
+
 @dataclass
 class SharedTexts:
     """The index of a home, an embedder and a policy in this process.
@@ -60,7 +68,7 @@ class SharedTexts:
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
     _pools: OrderedDict[Hashable, tuple[Hashable, Scope, Pool]] = field(default_factory=OrderedDict)
-    _products: tuple[Scope | None, dict[str, Float32Array]] = (None, {})
+    compared: list[Compared] = field(default_factory=list)
     mutex: RLock = field(default_factory=RLock)
 
     def golem_ids(self) -> list[str]:
@@ -217,7 +225,7 @@ class SharedTexts:
         return kept[1]
 
     def kept_pool(self, key: Hashable, state: Hashable) -> tuple[Scope, Pool] | None:
-        """Return the kept rows from which a search chooses, with their scope; None if there are none of this state."""
+        """Return the kept rows from which a search chooses, with their scope; None after a change of the state."""
         kept = self._pools.get(key)
         if kept is None or kept[0] != state:
             return None
@@ -231,13 +239,10 @@ class SharedTexts:
         while len(self._pools) > 1 and sum(s.size for _, s, _ in self._pools.values()) > _KEPT_TEXTS_MAX:
             self._pools.popitem(last=False)
 
-    def keep_products(self, scope: Scope, questions: Sequence[str], products: Float32Array) -> None:
-        """Keep the product of each question with the texts of a scope, in place of those kept before."""
-        self._products = scope, dict(zip(questions, products, strict=True))
-
     def product_of(self, scope: Scope, question: str) -> Float32Array | None:
-        """Return the kept product of a question with the texts of a scope; None if there is none."""
-        return self._products[1].get(question) if self._products[0] is scope else None
+        """Return the product of a question with the texts of a scope, None if it was not compared in advance."""
+        products = (result.products.get(question) for result in self.compared if result.scope is scope)
+        return next(products, None)
 
 
 _indexes: OrderedDict[tuple[str, ...], SharedTexts] = OrderedDict()
