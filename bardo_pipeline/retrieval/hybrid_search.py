@@ -108,6 +108,21 @@ def _at_place(scores: Float64Array, place: int) -> float:
     return float(np.partition(scores, at)[at]) if len(scores) else 0.0
 
 
+class Found(NamedTuple):
+    """A text found, with the columns of SEARCH_SCHEMA."""
+
+    rank: int
+    store: str
+    id: str
+    golem_id: str
+    kind: str
+    text: str
+    relevance: float
+    retained: float
+    score: float
+    holders: int
+
+
 class Pool:
     """The rows that pass the filters of a question, of all stores, with what the question does not change about them.
 
@@ -133,22 +148,21 @@ class Pool:
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
         _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
 
-    def best(self, relevance: Float64Array, count: int) -> pa.Table:
-        """Return the best row of each text (SEARCH_SCHEMA), at most `count`. relevance: of all texts in scope."""
+    def best(self, relevance: Float64Array, count: int) -> list[Found]:
+        """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
         if not self.size:
-            return SEARCH_SCHEMA.empty_table()
+            return []
         relevant = relevance[self._doc]
         score = np.round(relevant * self._weight, 9)
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
         for ranked in sorted(self._described(row, score) for row in self._candidates(score, count)):
             best.setdefault(int(self._key[ranked[-1]]), ranked)
-        columns: dict[str, list[object]] = {name: [] for name in SEARCH_SCHEMA.names}
-        for rank, (key, ranked) in enumerate(list(best.items())[:count], 1):
-            row = ranked[-1]
-            values = (rank, *ranked[1:6], relevant[row], self._retained[row], score[row], int(self._holders[key]))
-            for name, value in zip(SEARCH_SCHEMA.names, values, strict=True):
-                columns[name].append(value)
-        return pa.table(columns, schema=SEARCH_SCHEMA)
+        return [
+            Found(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), float(score[row]),
+                  int(self._holders[key]))
+            for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
+            for row in [ranked[-1]]
+        ]  # fmt: skip
 
     def _candidates(self, score: Float64Array, count: int) -> list[int]:
         """Return the highest rows that have `count` texts together, with all ties of the last one."""

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
     store_texts,
     texts_of_golem,
 )
-from bardo_pipeline.derivation.memory.search import Together, compared_in_advance, search
+from bardo_pipeline.derivation.memory.search import Together, compared_in_advance, search_rows
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
@@ -176,7 +176,7 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     ids = [hit.text_id for hit in hits]
     texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=ids)}
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
-    return MemorySearchResult(
+    return MemorySearchResult.model_construct(
         results=tuple(_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for hit in hits),
         total_episodes_searched=0 if arguments.store == "insights" else episodes,
         total_insights_searched=0 if arguments.store == "episodes" else insight_count,
@@ -222,13 +222,13 @@ def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iter
     """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
     most = call.context.policy.retrieval.search_results_max
     store, filters = _scope_of(arguments)
-    rows = search(
+    rows = search_rows(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
         limit=min(count, most), decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
-    for row in rows.to_pylist():
-        yield _Scored(*(row[name] for name in ("id", "store", "kind", "text", "relevance", "retained", "score")))
+    for row in rows:
+        yield _Scored(row.id, row.store, row.kind, row.text, row.relevance, row.retained, row.score)
 
 
 def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) -> MemoryHit:
@@ -240,7 +240,7 @@ def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) ->
 
 def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
     """Return a stored episode or reflection as a hit."""
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance, adjusted_score=hit.score,
         metadata=_metadata(text) | {"retention": hit.retained},
     )  # fmt: skip
@@ -249,7 +249,7 @@ def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
 def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryHit:
     """Return an insight as of its newest vote and edit."""
     votes: dict[str, JsonValue] = {"upvotes": insight.upvotes, "downvotes": insight.downvotes}
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="insight", id=insight.insight_id, content=insight.content, relevance_score=hit.relevance,
         adjusted_score=insight.confidence, metadata=_metadata(text) | {"category": insight.category} | votes,
     )  # fmt: skip
@@ -258,7 +258,7 @@ def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryH
 def _derived_hit(hit: _Scored) -> MemoryHit:
     """Return an entry of the curator, or the episode of a record."""
     is_entry = hit.store == "entries"
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="insight" if is_entry else "episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
         adjusted_score=hit.retained if is_entry else hit.score, metadata={"kind": hit.kind, "retention": hit.retained},
     )  # fmt: skip

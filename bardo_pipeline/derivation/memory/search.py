@@ -18,10 +18,10 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts, asked_of, entry_rows, episode_rows
-from bardo_pipeline.derivation.memory.shared_texts import Compared, SharedTexts, last_ticks, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import Compared, SharedTexts, last_ticks, one_state, shared_texts
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, Pool, Rows
+from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Filters, Found, Pool, Rows
 from bardo_pipeline.retrieval.text_ranking import text_rows
 from bardo_pipeline.retrieval.text_scoring import Scope, relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
@@ -57,6 +57,26 @@ def search(
     decay : whether age and confidence lower the score
     without : ids of stored texts that are left out
     """
+    rows = search_rows(
+        context, question, now=now, store=store, golem_id=golem_id, filters=filters, limit=limit, decay=decay,
+        without=without,
+    )  # fmt: skip
+    return pa.Table.from_pylist([row._asdict() for row in rows], schema=SEARCH_SCHEMA)
+
+
+def search_rows(
+    context: DerivationContext,
+    question: str,
+    *,
+    now: datetime,
+    store: str = "both",
+    golem_id: str | None = None,
+    filters: Filters | None = None,
+    limit: int | None = None,
+    decay: bool = True,
+    without: Collection[str] = (),
+) -> list[Found]:
+    """Return the same as `search`, row by row."""
     asked = _Asked(context.owner, store, golem_id, filters or Filters(), decay, frozenset(without))
     rules = context.policy.retrieval
     text, count = check_question(question, rules.question_bytes_max), rules.search_results if limit is None else limit
@@ -66,7 +86,7 @@ def search(
         numbers, vectors = texts.index.number_of, texts.vectors_of(context, [text])
         product = texts.product_of(scope, text)
     if not scope.size:
-        return SEARCH_SCHEMA.empty_table()
+        return []
     if product is None:
         (product,) = scope.products(vectors)
     return pool.best(relevance(scope, numbers, text, product, context.policy), count)
@@ -86,12 +106,10 @@ def compared_in_advance(context: DerivationContext, searches: Sequence[Together]
     """Compare questions with the texts in their scope in one matrix product, for the searches inside the block.
 
     A search takes the result of its question if it compares the same texts, and else compares alone, with the same
-    result.
+    result. The searches read the texts that are recorded when the block begins.
     """
-    if not searches:
-        yield
-        return
     with shared_texts(context, now) as texts:
+        texts.derived(context)
         texts.vectors_of(context, [question for search_of in searches for question in search_of.questions])
         opened = [
             (texts.scope_of(_keys(context, texts, asked, now), context.policy), search_of.questions)
@@ -105,7 +123,8 @@ def compared_in_advance(context: DerivationContext, searches: Sequence[Together]
     ]
     texts.compared.extend(compared)
     try:
-        yield
+        with one_state(texts):
+            yield
     finally:
         for result in compared:
             texts.compared.remove(result)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from threading import Lock, RLock
+from threading import Lock, RLock, local
 
 import numpy as np
 import pyarrow as pa
@@ -51,10 +51,12 @@ class Compared:
 class SharedTexts:
     """The index of a home, an embedder and a policy in this process.
 
-    version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked at. embedding: held by
-    the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for it.
+    key: of the context. version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked
+    at. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
+    it. compared: products of searches that come next.
     """
 
+    key: tuple[str, ...]
     index: TextIndex
     version: int = -1
     fresh: set[str] = field(default_factory=set)
@@ -80,7 +82,8 @@ class SharedTexts:
         name = str(context.projections.root)
         if name not in self._derived:
             self._derived[name] = DerivedTexts(name, self.index)
-        self._derived[name].refresh(context.whole)
+        if getattr(_local, "texts", None) is not self:
+            self._derived[name].refresh(context.whole)
         return self._derived[name]
 
     def refresh(self, context: DerivationContext, now: datetime) -> None:
@@ -203,14 +206,15 @@ class SharedTexts:
         """Return the exact vectors of questions; those of recent questions are kept."""
         unknown = [question for question in dict.fromkeys(questions) if question not in self._questions]
         if unknown:
-            vectors = exact(np.asarray(context.embedder.embed(unknown), np.float32))
-            self._questions |= zip(unknown, vectors, strict=True)
-        for question in questions:
+            embedded = exact(np.asarray(context.embedder.embed(unknown), np.float32))
+            self._questions |= zip(unknown, embedded, strict=True)
+        vectors = np.zeros((len(questions), context.embedder.identity.dimension), np.float32)
+        for place, question in enumerate(questions):
             self._questions.move_to_end(question)
-        result = np.stack([self._questions[question] for question in questions])
+            vectors[place] = self._questions[question]
         while len(self._questions) > _QUESTIONS_MAX:
             self._questions.popitem(last=False)
-        return result
+        return vectors
 
     def scope_of(self, keys: tuple[str, ...], policy: Policy) -> Scope:
         """Return the texts of these shards as the scope of a question, kept until one of them changes."""
@@ -247,16 +251,32 @@ class SharedTexts:
 
 _indexes: OrderedDict[tuple[str, ...], SharedTexts] = OrderedDict()
 _indexes_mutex = RLock()
+_local = local()
+
+
+@contextmanager
+def one_state(texts: SharedTexts) -> Iterator[None]:
+    """Inside the block this thread reads no newer text and no newer derived table into an index."""
+    _local.texts = texts
+    try:
+        yield
+    finally:
+        _local.texts = None
 
 
 @contextmanager
 def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTexts]:
     """Yield the index of the context's home, with all texts that are recorded, for this thread alone."""
+    held: SharedTexts | None = getattr(_local, "texts", None)
+    if held is not None and held.key == context.text_index_key:
+        with held.mutex:
+            yield held
+        return
     key, policy, identity = context.text_index_key, context.policy, context.embedder.identity
     with _indexes_mutex:
         is_older = key in _indexes and context.whole.log.life_version < _indexes[key].version  # a restored home
         if key not in _indexes or is_older:
-            _indexes[key] = SharedTexts(TextIndex(identity.dimension, policy.search.similarity))
+            _indexes[key] = SharedTexts(key, TextIndex(identity.dimension, policy.search.similarity))
             if len(_indexes) > _INDEXES_MAX:
                 _indexes.popitem(last=False)
         _indexes.move_to_end(key)

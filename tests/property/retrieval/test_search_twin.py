@@ -101,7 +101,7 @@ def test_the_best_row_of_each_text_is_returned(rows: list[tuple[int, int, bool, 
         quarters / 4,
         lambda n: (f"{n:03}", "g", "", f"{text[n]}"),
     )
-    hits = Pool([part], penalty).best(relevant, count).to_pylist()
+    hits = [found._asdict() for found in Pool([part], penalty).best(relevant, count)]
     best: dict[int, tuple[float, int]] = {}
     for n, (d, t, ok, q) in enumerate(rows):
         score = round(relevant[d] * (1.0 - penalty * (1.0 - q / 4)), 9)
