@@ -67,16 +67,26 @@ class Batches(Generic[Q, A]):
                 result.cancel()
 
     async def _answer_batch(self, owner: str | None, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
-        loop = asyncio.get_running_loop()
+        loop, ready, is_called = asyncio.get_running_loop(), deque[tuple[asyncio.Future[A], A | Exception]](), False
+
+        def deliver() -> None:
+            nonlocal is_called
+            is_called = False
+            while ready:
+                _settle(*ready.popleft())
 
         def work(context: DerivationContext) -> None:
+            nonlocal is_called
             broken: Exception | None = None
             with self._warm.one_stamp(context):
                 answers = self._answers(context, [request for request, _ in batch])
                 for (_, result), answer in zip(batch, answers, strict=True):
                     if isinstance(answer, Exception) and not isinstance(answer, BardoError):
                         broken = answer
-                    loop.call_soon_threadsafe(_settle, result, answer)
+                    ready.append((result, answer))
+                    if not is_called:  # one call of the loop delivers all that is ready by then
+                        is_called = True
+                        loop.call_soon_threadsafe(deliver)
             if broken is not None:
                 raise broken  # the context is not kept
 
@@ -86,6 +96,7 @@ class Batches(Generic[Q, A]):
             for _, result in batch:
                 _settle(result, error)
         finally:
+            deliver()
             for _, result in batch:
                 result.cancel()  # without effect on a settled one
 
