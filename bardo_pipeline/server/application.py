@@ -135,7 +135,10 @@ class Application:
         ----------
         tools_over_http : the Model Context Protocol at /mcp; None to leave it out
         """
-        routes: list[Route | Mount] = [
+        routes: list[Route | Mount] = [  # each request tries one after the other: those of an agent's tick first
+            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
+            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
+            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/", self._counted("/", self._pages.home), methods=["GET", "POST"]),
             Route("/docs/data/{path:path}", self._counted("/docs/data", self._pages.data_docs)),
             Route("/docs/dbt/", self._counted("/docs/dbt", self._pages.dbt_docs)),
@@ -154,13 +157,10 @@ class Application:
                 methods=["POST"],
             ),
             Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
-            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
-            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
             Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
             Route("/v1/texts", self._counted("/v1/texts", self.texts), methods=["POST"]),
             Route("/v1/tools", self._counted("/v1/tools", self.tools)),
-            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
         ]
         if tools_over_http is not None:
             routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))

@@ -62,7 +62,7 @@ class ToolRunner:
         result = call_tool(
             context, GolemCaller(golem, caller.owner), name, arguments, clock=self._clock, ids=self._ids, gate=self.gate
         )
-        return {**result.model_dump(mode="json"), "freshness": asdict(self._warm.freshness(context, golem))}
+        return {**result.document(), "freshness": asdict(self._warm.freshness(context, golem))}
 
     def _search_all(
         self, context: DerivationContext, searches: Sequence[tuple[Caller, Mapping[str, Any]]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
@@ -107,6 +107,10 @@ class MemorySearchResult(Result):
     results: tuple[MemoryHit, ...] = Field(description="Hits, best first.")
     total_episodes_searched: int = Field(ge=0, description="Number of the golem's episodes that were compared.")
     total_insights_searched: int = Field(ge=0, description="Number of the golem's insights that were compared.")
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON values, which the fields of the hits are already."""
+        return {**self.__dict__, "results": [hit.__dict__ for hit in self.results]}
 
 
 def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResult:
@@ -272,6 +276,8 @@ def _metadata(text: HeldText) -> dict[str, JsonValue]:
 
 def _plain(value: Any) -> JsonValue:
     """Return a field of a text as JSON; moments as ISO 8601."""
+    if value is None or type(value) in (str, float, int, bool):
+        return cast("JsonValue", value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     return list(value) if isinstance(value, tuple) else value
