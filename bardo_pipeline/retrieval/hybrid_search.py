@@ -143,6 +143,7 @@ class Pool:
             np.concatenate([getattr(part, name)[place] for part, place in zip(self._parts, self._places, strict=True)])
             for name in ("doc", "text", "retained")
         )
+        self._is_all = len(self._doc) == self._doc[-1] + 1 and bool((np.diff(self._doc) == 1).all())
         self._weight = 1.0 - penalty * (1.0 - self._retained)
         stores = sorted({part.store for part in self._parts})
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
@@ -152,7 +153,7 @@ class Pool:
         """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
         if not self.size:
             return []
-        relevant = relevance[self._doc]
+        relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
         score = np.round(relevant * self._weight, 9)
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
         for ranked in sorted(self._described(row, score) for row in self._candidates(score, count)):

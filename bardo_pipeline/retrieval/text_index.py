@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
-from bardo_pipeline.retrieval.exact_vectors import cosines, exact, products
+from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, exact, products
 from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
@@ -198,7 +198,7 @@ class Shard:
     def _decide(self, row: int, similarity: float) -> None:
         rows, vectors = self._standing.get(self.docs[row].sort, ([], np.zeros((_ROOM, self.dimension), np.float32)))
         if rows and not self.docs[row].stated:
-            likeness = cosines(products(vectors[: len(rows)], self.vectors[row, None])[0], self.dimension)
+            likeness = cosine_steps(products(vectors[: len(rows)], self.vectors[row, None])[0], self.dimension) / STEPS
             nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
                 self.stands_for[row] = rows[nearest]

@@ -10,13 +10,14 @@ owners do not show in a score. Source: TOOLS (memory_search); ADR 0080.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.exact_vectors import cosines, products
+from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, products
 from bardo_pipeline.retrieval.postings import Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
@@ -89,26 +90,40 @@ def relevance(
     """
     rules = policy.search
     words = _word_scores(scope, number_of, question, policy)
-    cosine = cosines(product, scope.views[0].vectors.shape[1])
+    steps = cosine_steps(product, scope.views[0].vectors.shape[1])
     own = np.zeros(scope.size + 1)  # the last one is the neighbour of a text without one
-    own[:-1] = rules.words * _scaled(words.own, words.ideal * rules.words_matched)
-    own[:-1] += (1.0 - rules.words) * _scaled(_excess(cosine))
-    score = own[:-1] + rules.neighbour * (own[scope.before] + own[scope.after])
+    own[:-1] = _scaled(words.own, words.ideal * rules.words_matched)
+    own *= rules.words
+    excess = _scaled(_excess(steps))
+    excess *= 1.0 - rules.words
+    own[:-1] += excess
+    score = own.take(scope.before)
+    score += own.take(scope.after)
+    score *= rules.neighbour
+    score += own[:-1]
     score[scope.lone] += rules.neighbour * own[scope.lone]
     if scope.session_count:
-        score += rules.session * _scaled(words.of_session)[scope.session]
-    score += rules.speaker * words.by_named
-    score += _FAINT * np.maximum(cosine, 0.0)
+        score += (rules.session * _scaled(words.of_session)).take(scope.session)
+    if len(words.by_named):
+        score[words.by_named] += rules.speaker
+    faint = np.maximum(steps, 0.0, out=steps)
+    faint *= _FAINT / STEPS
+    score += faint
     score /= 1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + _FAINT
     return score
 
 
-def _excess(cosine: Float64Array) -> Float64Array:
+def _excess(steps: Float64Array) -> Float64Array:
     """Return by how much each cosine exceeds the mean by more than a standard deviation, else 0.
 
-    Any two texts have some likeness, which would add up over neighbours.
+    Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
+    sum and the sum of their squares are exact.
     """
-    return np.round(np.maximum(cosine - (cosine.mean() + cosine.std()), 0.0), 5)
+    mean = float(steps.sum()) / len(steps)
+    deviation = sqrt(max(float(np.dot(steps, steps)) / len(steps) - mean * mean, 0.0))
+    excess = steps - (mean + deviation)
+    np.maximum(excess, 0.0, out=excess)
+    return np.rint(excess, out=excess)
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
@@ -129,24 +144,24 @@ def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:
 
 
 class _WordScores(NamedTuple):
-    """Scores by words: BM25 of each text and of each session, 1 for a text of a named speaker, and the score of a text
-    in which each word of the question, known or not, occurs once."""
+    """Scores by words: BM25 of each text and of each session, the texts of a named speaker, and the score of a text in
+    which each word of the question, known or not, occurs once."""
 
     own: Float64Array
     of_session: Float64Array
-    by_named: Float64Array
+    by_named: Int64Array
     ideal: float
 
 
 def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
     rules, k1, count_of_all = policy.search, policy.retrieval.words_saturation, scope.size
     own, of_session = np.zeros(count_of_all), np.zeros(scope.session_count + 1)
-    by_named, ideal = np.zeros(count_of_all), 0.0
+    by_named, ideal = [np.zeros(0, np.int64)], 0.0
     for word in stems([question])[1]:
         matches = _found(scope, number_of.get(word, NONE))
         rarity = np.log1p((count_of_all - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
         if number_of.get(word) in scope.speakers:
-            by_named[matches.texts[matches.beside > 0.0]] = 1.0
+            by_named.append(matches.texts[matches.beside > 0.0].astype(np.int64))
             count = matches.in_text * rules.addressed
         else:
             ideal += rarity
@@ -157,7 +172,7 @@ def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy:
             by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
             of_session += rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
     of_session[scope.session_count] = 0.0
-    return _WordScores(own, of_session, by_named, float(ideal))
+    return _WordScores(own, of_session, np.unique(np.concatenate(by_named)), float(ideal))
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:

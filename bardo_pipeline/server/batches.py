@@ -1,7 +1,7 @@
 """Batches: requests that wait together are answered together, in one thread.
 
-A batch is what waits when the one before it ends, so no request waits for another to arrive. Each answer is passed on
-when it is ready. Source: ADR 0093.
+A batch is what waits when the one before it ends, so no request waits for another to arrive. Its answers are given
+together, because callers that go on one by one would ask in small batches. Source: ADR 0093.
 """
 
 from __future__ import annotations
@@ -67,36 +67,22 @@ class Batches(Generic[Q, A]):
                 result.cancel()
 
     async def _answer_batch(self, owner: str | None, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
-        loop, ready, is_called = asyncio.get_running_loop(), deque[tuple[asyncio.Future[A], A | Exception]](), False
-
-        def deliver() -> None:
-            nonlocal is_called
-            is_called = False
-            while ready:
-                _settle(*ready.popleft())
+        answers: list[A | Exception] = []
 
         def work(context: DerivationContext) -> None:
-            nonlocal is_called
-            broken: Exception | None = None
             with self._warm.one_stamp(context):
-                answers = self._answers(context, [request for request, _ in batch])
-                for (_, result), answer in zip(batch, answers, strict=True):
-                    if isinstance(answer, Exception) and not isinstance(answer, BardoError):
-                        broken = answer
-                    ready.append((result, answer))
-                    if not is_called:  # one call of the loop delivers all that is ready by then
-                        is_called = True
-                        loop.call_soon_threadsafe(deliver)
-            if broken is not None:
-                raise broken  # the context is not kept
+                answers.extend(self._answers(context, [request for request, _ in batch]))
+            for answer in answers:
+                if isinstance(answer, Exception) and not isinstance(answer, BardoError):
+                    raise answer  # the context is not kept
 
         try:
             await self._warm.read(owner, work)
         except Exception as error:
-            for _, result in batch:
-                _settle(result, error)
+            answers += [error] * (len(batch) - len(answers))
         finally:
-            deliver()
+            for (_, result), answer in zip(batch, answers, strict=False):
+                _settle(result, answer)
             for _, result in batch:
                 result.cancel()  # without effect on a settled one
 
