@@ -34,12 +34,11 @@ from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.events.record_json import glance
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.server.batches import Batches, each_alone
 from bardo_pipeline.server.callers import Caller as ServerCaller
 from bardo_pipeline.server.parameters import AskParameters
 from bardo_pipeline.server.reading import Reply, ask_reply
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.tools.call_tool import call_tool

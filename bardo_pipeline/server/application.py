@@ -29,7 +29,6 @@ from bardo_pipeline.events.custody.authority import NO_GOLEM
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
-from bardo_pipeline.server.batches import Batches, each_alone
 from bardo_pipeline.server.browser_pages import BrowserPages
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import Door, json_response, refusal
@@ -51,7 +50,7 @@ from bardo_pipeline.server.parameters import (
 from bardo_pipeline.server.reading import Reply
 from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files

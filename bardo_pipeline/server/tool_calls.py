@@ -13,10 +13,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.shared_texts import embed_stored
 from bardo_pipeline.errors import BardoError, ServerError
-from bardo_pipeline.server.batches import Batches
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.error_responses import document_of, status_of
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.episode_tools import SEARCH, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
