@@ -1,24 +1,27 @@
 """The server: 16 callers over HTTP, each figure against the same work without the door.
 
 The server is a process of its own; the callers share this one. Questions are warm: each was asked before, so its vector
-is kept.
+is kept. The callers of questions write bare HTTP, because sixteen callers of httpx in one process spend 1.6 ms of its
+processor time on a request, one after the other, which no caller with a process of its own waits for. A call by the
+library's client is measured alone beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,9 +34,11 @@ from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.events.record_json import glance
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.server.callers import Caller as ServerCaller
 from bardo_pipeline.server.parameters import AskParameters
-from bardo_pipeline.server.reading import ask_reply
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.reading import Reply, ask_reply
+from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.tools.call_tool import call_tool
@@ -45,7 +50,9 @@ from benchmarks.figures import Figure
 
 CALLERS, QUESTIONS, BATCH, TEXTS_TOGETHER = 16, 100, 50, 250
 OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
-START_AIM_S, SEARCH_AIM_MS, WRITES_AIM, EPISODES_AIM = 5.0, 30.0, 3_000.0, 20.0
+START_AIM_S, WRITES_AIM, EPISODES_AIM = 5.0, 3_000.0, 20.0
+AIM_MS = {10_000: 30.0, 100_000: 80.0}
+"""Number of texts -> longest p99 of a question up to it."""
 
 _NOUNS = ("gas", "slippage", "the pool", "the oracle", "a swap", "liquidity", "the vault", "a bridge", "the range")
 _VERBS = ("rose", "fell", "stayed flat", "doubled", "was delayed", "recovered", "failed", "paid", "cost more")
@@ -63,12 +70,16 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
     root = _home(folder, texts)
     questions = [f"what happened when {noun} {verb}?" for noun in _NOUNS for verb in _VERBS][:QUESTIONS]
     with _served(root) as (spent, token):
-        with Client(home=root, token=token, golem=golem_id(0)) as client:
+        with Client(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
+            url = client.address.url
             for question in questions:
                 client.search(question)
                 client.ask(question, k=5)
-        searched = asyncio.run(_closed(root, token, rounds, lambda c, i: c.search(questions[i % len(questions)])))
-        asked = asyncio.run(_closed(root, token, rounds, lambda c, i: c.ask(questions[i % len(questions)])))
+            by_client = [_milliseconds(lambda q=q: client.search(q)) for q in questions]
+        searched = _closed(token, rounds, [_post("/v1/tools/memory_search", {"query": q}) for q in questions], url)
+        asked = _closed(
+            token, rounds, [_post("/v1/ask", {"golem": golem_id(0), "question": q}) for q in questions], url
+        )
         rate = asyncio.run(_written(root, token, rounds * 10))
         stored = asyncio.run(_stored(root, token, rounds))
     core_search, core_ask, core_stored = _core(root, questions, rounds)
@@ -78,8 +89,12 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
     return [
         Figure("serve_start_s", spent, "s", START_AIM_S, spent / START_AIM_S, f"value <= {START_AIM_S:g}",
                "from the start of `bardo serve` to its first answer to a search; peer: the aim"),
-        _timed("http_search_p99_ms", searched, core_search, f"{method} memory_search in threads without HTTP"),
-        _timed("http_ask_p99_ms", asked, core_ask, f"{method} ask in threads without HTTP"),
+        _timed(
+            "http_search_p99_ms", searched, core_search, texts,
+            f"{method} memory_search in the same batches without HTTP; one caller by the client "
+            f"{np.median(by_client):.1f} ms",
+        ),
+        _timed("http_ask_p99_ms", asked, core_ask, texts, f"{method} ask in the same batches without HTTP"),
         Figure("http_writes_per_s", rate, "records/s", bare, rate / bare, f"value >= {WRITES_AIM:,.0f}",
                f"{CALLERS} callers, a golem each, {BATCH} records a request, each acknowledged durable; peer: "
                "AsyncEventWriter.append_all in one process"),
@@ -94,10 +109,17 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
     ]  # fmt: skip
 
 
-def _timed(name: str, over_http: list[float], core: list[float], how: str) -> Figure:
+def _timed(name: str, over_http: list[float], core: list[float], texts: int, how: str) -> Figure:
     value, peer = (float(np.percentile(times, 99)) for times in (over_http, core))
     shown = f"{how}; medians {np.median(over_http):.1f} and {np.median(core):.1f} ms"
-    return Figure(name, value, "ms", peer, value / peer, f"value <= {SEARCH_AIM_MS:g}", shown)
+    aim = next(aim for most, aim in AIM_MS.items() if texts <= most)
+    return Figure(name, value, "ms", peer, value / peer, f"value <= {aim:g}", shown)
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e3
 
 
 def _home(folder: Path, texts: int) -> Path:
@@ -151,22 +173,48 @@ def _run(*words: str, environment: Mapping[str, str]) -> str:
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
-async def _closed(
-    root: Path, token: str, rounds: int, call: Callable[[AsyncClient, int], Awaitable[Any]]
-) -> list[float]:
-    """Return the milliseconds of each call of 16 closed loops."""
-    times: list[float] = []
+class Post(NamedTuple):
+    """A request with a JSON body."""
 
-    async def caller(number: int, client: AsyncClient) -> None:
-        for i in range(rounds):
+    path: str
+    body: bytes
+
+
+def _post(path: str, document: Mapping[str, Any]) -> Post:
+    return Post(path, json.dumps(document).encode())
+
+
+def _closed(token: str, rounds: int, posts: Sequence[Post], url: str) -> list[float]:
+    """Return the milliseconds of each call of 16 closed loops over HTTP, each with a connection of its own."""
+    host, port = url.removeprefix("http://").split(":")
+    answers: list[bytes] = []
+
+    async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, post: Post) -> None:
+        head = f"POST {post.path} HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {token}\r\n"
+        head += f"bardo-golem: {golem_id(0)}\r\ncontent-type: application/json\r\ncontent-length: {len(post.body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + post.body)
+        answered = (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert answered.startswith(b"http/1.1 200 "), answered
+        length = int(answered.split(b"content-length:")[1].split(b"\r\n")[0])
+        answers.append(await reader.readexactly(length))
+
+    async def caller(number: int) -> list[float]:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await called(reader, writer, posts[number % len(posts)])
+        times = []
+        for place in range(number * rounds, (number + 1) * rounds):
             began = time.perf_counter()
-            await call(client, number * rounds + i)
+            await called(reader, writer, posts[place % len(posts)])
             times.append((time.perf_counter() - began) * 1e3)
+        writer.close()
+        return times
 
-    async with AsyncClient(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
-        await asyncio.gather(*(call(client, number) for number in range(CALLERS)))  # each thread of the server
-        await asyncio.gather(*(caller(number, client) for number in range(CALLERS)))
-    return times
+    async def callers() -> list[list[float]]:
+        return await asyncio.gather(*map(caller, range(CALLERS)))
+
+    times = asyncio.run(callers())
+    assert all("freshness" in json.loads(answer) for answer in answers)
+    return [spent for several in times for spent in several]
 
 
 async def _written(root: Path, token: str, rounds: int) -> float:
@@ -275,42 +323,41 @@ async def _written_bare(root: Path, rounds: int) -> float:
 
 
 def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], list[float], float]:
-    """Return the milliseconds of each search and ask, and stored episodes a second, in 16 threads of one process."""
+    """Return the milliseconds of each search and ask in batches, and stored episodes a second, all without HTTP."""
     warm = WarmHome(root, threads=CALLERS)
+    runner = ToolRunner(warm, clock=utc_now, ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))
+    asks: Batches[Callable[[DerivationContext], Reply], Reply] = Batches(warm, each_alone)
 
-    def tool(context: DerivationContext, golem: str, name: str, arguments: Mapping[str, Any]) -> object:
-        return call_tool(context, Caller(golem), name, arguments, clock=utc_now, ids=lambda: secrets.token_hex(8),
-                         gate=MemoryGate(enabled=True))  # fmt: skip
+    async def search(question: str) -> object:
+        return await runner.call(ServerCaller(None, golem_id(0)), "memory_search", {"query": question})
 
-    def search(context: DerivationContext, question: str) -> object:
-        return tool(context, golem_id(0), "memory_search", {"query": question})
+    async def ask(question: str) -> object:
+        given = AskParameters(golem=golem_id(0), question=question)
+        return await asks.answer(None, lambda context: ask_reply(warm, context, given, utc_now()))
 
-    def ask(context: DerivationContext, question: str) -> object:
-        return ask_reply(warm, context, AskParameters(golem=golem_id(0), question=question), utc_now())
-
-    def times(work: Callable[[DerivationContext, str], object]) -> list[float]:
-        def caller(number: int) -> list[float]:
+    async def times(work: Callable[[str], Awaitable[object]]) -> list[float]:
+        async def caller(number: int) -> list[float]:
             spent = []
             for i in range(rounds):
                 began = time.perf_counter()
-                with warm.context(None) as context:
-                    work(context, questions[(number * rounds + i) % len(questions)])
+                await work(questions[(number * rounds + i) % len(questions)])
                 spent.append((time.perf_counter() - began) * 1e3)
             return spent
 
         for question in questions:
-            with warm.context(None) as context:
-                work(context, question)
-        with ThreadPoolExecutor(CALLERS) as threads:
-            return [spent for several in threads.map(caller, range(CALLERS)) for spent in several]
+            await work(question)
+        return [spent for several in await asyncio.gather(*map(caller, range(CALLERS))) for spent in several]
 
     def stored(number: int) -> None:
         for i in range(rounds):
             with warm.context(None) as context:
-                tool(context, golem_id(number), "memory_store_episode", _episode(number, i))
+                call_tool(
+                    context, Caller(golem_id(number)), "memory_store_episode", _episode(number, i), clock=utc_now,
+                    ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True),
+                )  # fmt: skip
 
     try:
-        searched, asked = times(search), times(ask)
+        searched, asked = asyncio.run(times(search)), asyncio.run(times(ask))
         began = time.perf_counter()
         with ThreadPoolExecutor(CALLERS) as threads:
             list(threads.map(stored, range(CALLERS)))

@@ -55,6 +55,9 @@ _ALONE = {
 
 
 def _run_alone(name: str, words: Sequence[str]) -> None:
+    if name == "serve":
+        # A second thread of a matrix product would take the core on which the callers of this machine run.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from typer import Typer
     from typer.main import get_command
 

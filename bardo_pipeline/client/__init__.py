@@ -8,7 +8,22 @@ Examples
 ...     hits = memory.search("when is gas cheap?")["results"]
 """
 
-from bardo_pipeline.client.http_client import AsyncClient, Client
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from bardo_pipeline.client.running_server import RunningServer, running_server
 
+if TYPE_CHECKING:
+    from bardo_pipeline.client.http_client import AsyncClient, Client
+
 __all__ = ["AsyncClient", "Client", "RunningServer", "running_server"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a client; its import takes 0.1 s, which a command without a running server saves."""
+    if name not in ("AsyncClient", "Client"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bardo_pipeline.client import http_client
+
+    return getattr(http_client, name)

@@ -66,6 +66,7 @@ class DerivationContext:
     _life_seen: int | None = field(default=None, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
+    _born: tuple[pa.Table | None, frozenset[str]] = field(default=(None, frozenset()), init=False)
     _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
     """Kinds of life events to the version of the log and the result of `_fold`."""
 
@@ -166,6 +167,13 @@ class DerivationContext:
         if golems is None:
             return events
         return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+
+    def golem_ids(self) -> frozenset[str]:
+        """Return the golems that were born; cached until a life event is read."""
+        births = self.life("GolemBorn")
+        if self._born[0] is not births:
+            self._born = births, frozenset(births["golem_id"].to_pylist())
+        return self._born[1]
 
     def life_fields(self, kind: str, *fields: str, golems: Collection[str] | None = None) -> pa.Table:
         """Return life events of one kind as golem_id, event_id, observed_at and these fields of their content."""

@@ -108,47 +108,77 @@ def _at_place(scores: Float64Array, place: int) -> float:
     return float(np.partition(scores, at)[at]) if len(scores) else 0.0
 
 
-def best_rows(parts: Sequence[Rows], relevance: Float64Array, penalty: float, count: int) -> pa.Table:
-    """Return the best row of each text (SEARCH_SCHEMA), at most `count`.
+class Found(NamedTuple):
+    """A text found, with the columns of SEARCH_SCHEMA."""
+
+    rank: int
+    store: str
+    id: str
+    golem_id: str
+    kind: str
+    text: str
+    relevance: float
+    retained: float
+    score: float
+    holders: int
+
+
+class Pool:
+    """The rows that pass the filters of a question, of all stores, with what the question does not change about them.
 
     Parameters
     ----------
-    relevance : of all texts in scope
     penalty : share of the score that a retention of 0 takes
     """
-    parts = [part for part in parts if part.passed.any()]
-    if not parts:
-        return SEARCH_SCHEMA.empty_table()
-    places = [np.flatnonzero(part.passed) for part in parts]
-    counts = [len(place) for place in places]
-    doc, text, retained = (
-        np.concatenate([getattr(part, name)[place] for part, place in zip(parts, places, strict=True)])
-        for name in ("doc", "text", "retained")
-    )
-    stores = sorted({part.store for part in parts})
-    relevant = relevance[doc]
-    score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
-    key = text * len(stores) + np.repeat([stores.index(part.store) for part in parts], counts)
-    starts = np.cumsum([0, *counts])
-    wanted = 4 * count
-    while True:  # many rows may share a text
-        candidates = highest(score, wanted)
-        if len(candidates) < wanted or len(np.unique(key[candidates])) >= count + 1:
-            break
-        wanted *= 8
-    rows = []
-    for row in candidates.tolist():
-        part = int(np.searchsorted(starts, row, side="right")) - 1
-        described = parts[part].describe(int(places[part][row - starts[part]]))
-        rows.append((-score[row], parts[part].store, *described, row))
-    best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-    for ranked in sorted(rows):
-        best.setdefault(int(key[ranked[-1]]), ranked)
-    columns: dict[str, list[object]] = {name: [] for name in SEARCH_SCHEMA.names}
-    for rank, (code, ranked) in enumerate(list(best.items())[:count], 1):
-        row = ranked[-1]
-        holders = int(np.count_nonzero(key == code))
-        values = (rank, *ranked[1:6], relevant[row], retained[row], score[row], holders)
-        for name, value in zip(SEARCH_SCHEMA.names, values, strict=True):
-            columns[name].append(value)
-    return pa.table(columns, schema=SEARCH_SCHEMA)
+
+    def __init__(self, parts: Sequence[Rows], penalty: float) -> None:
+        self._parts = [part for part in parts if part.passed.any()]
+        self._places = [np.flatnonzero(part.passed) for part in self._parts]
+        counts = [len(place) for place in self._places]
+        self._starts = np.cumsum([0, *counts])
+        self.size = int(self._starts[-1])
+        if not self.size:
+            return
+        self._doc, text, self._retained = (
+            np.concatenate([getattr(part, name)[place] for part, place in zip(self._parts, self._places, strict=True)])
+            for name in ("doc", "text", "retained")
+        )
+        self._is_all = len(self._doc) == self._doc[-1] + 1 and bool((np.diff(self._doc) == 1).all())
+        self._weight = 1.0 - penalty * (1.0 - self._retained)
+        stores = sorted({part.store for part in self._parts})
+        key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
+        _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
+
+    def best(self, relevance: Float64Array, count: int) -> list[Found]:
+        """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
+        if not self.size:
+            return []
+        relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
+        score = np.round(relevant * self._weight, 9)
+        best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
+        for ranked in sorted(self._described(row, score) for row in self._candidates(score, count)):
+            best.setdefault(int(self._key[ranked[-1]]), ranked)
+        return [
+            Found(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), float(score[row]),
+                  int(self._holders[key]))
+            for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
+            for row in [ranked[-1]]
+        ]  # fmt: skip
+
+    def _candidates(self, score: Float64Array, count: int) -> list[int]:
+        """Return the highest rows that have `count` texts together, with all ties of the last one."""
+        wanted = 4 * count
+        while True:  # many rows may share a text
+            rows = highest(score, wanted)
+            if len(rows) < wanted or len(np.unique(self._key[rows])) >= count:
+                break
+            wanted *= 8
+        rows = rows[np.argsort(-score[rows], kind="stable")]
+        first = np.sort(np.unique(self._key[rows], return_index=True)[1])
+        last = first[min(count, len(first)) - 1] if len(first) else 0
+        return rows[score[rows] >= score[rows[last]]].tolist() if len(rows) else []
+
+    def _described(self, row: int, score: Float64Array) -> tuple[float, str, str, str, str, str, int]:
+        part = int(np.searchsorted(self._starts, row, side="right")) - 1
+        described = self._parts[part].describe(int(self._places[part][row - self._starts[part]]))
+        return (-score[row], self._parts[part].store, *described, row)

@@ -73,7 +73,7 @@ def occurrences(runs: tuple[Run, ...], word: int) -> Occurrences:
 
 def _parts(runs: tuple[Run, ...], word: int) -> Iterator[Occurrences]:
     for run in runs:
-        at = int(np.searchsorted(run.words, word))
+        at = int(run.words.searchsorted(np.int32(word)))  # of the same type, else the words are converted
         if at < len(run.words) and run.words[at] == word:
             span = slice(run.starts[at], run.starts[at + 1])
             yield Occurrences(run.texts[span], run.in_text[span], run.beside[span])

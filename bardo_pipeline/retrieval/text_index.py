@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
+from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, exact, products
 from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
 
@@ -63,10 +65,10 @@ class View(NamedTuple):
     """A snapshot of a shard: its first `size` texts.
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
-    vectors: unit rows, zeros without a vector. before: LONE for a text that has no neighbours by nature. after may name
-    texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for themselves.
-    voted: confidence that votes leave an insight, NaN for a text without votes of an operation. codes: number of each
-    facet's value, by column, and of its text in the last one. inherited: texts of another origin.
+    vectors: rows of `exact`, zeros without a vector. before: LONE for a text that has no neighbours by nature. after
+    may name texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for
+    themselves. voted: confidence that votes leave an insight, NaN for a text without votes of an operation. codes:
+    number of each facet's value, by column, and of its text in the last one. inherited: texts of another origin.
     """
 
     key: str
@@ -99,10 +101,11 @@ _COLUMNS = {
 
 @dataclass
 class Shard:
-    """The texts of one key. dimension: of the vectors."""
+    """The texts of one key. dimension: of the vectors. edition: number that each change replaces by a new one."""
 
     key: str
     dimension: int
+    edition: int = 0
     docs: list[Doc] = field(default_factory=list)
     postings: Postings = field(default_factory=Postings)
     speakers: set[int] = field(default_factory=set)
@@ -177,7 +180,7 @@ class Shard:
         return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
 
     def hold(self, vector_of: Mapping[str, Float32Array], similarity: float) -> None:
-        """Store vectors of waiting texts, then decide which texts are upvotes of earlier ones.
+        """Store exact vectors of waiting texts, then decide which texts are upvotes of earlier ones.
 
         A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
         is decided in the order of the shard, so the order in which vectors arrive does not matter. A stated text is no
@@ -195,7 +198,7 @@ class Shard:
     def _decide(self, row: int, similarity: float) -> None:
         rows, vectors = self._standing.get(self.docs[row].sort, ([], np.zeros((_ROOM, self.dimension), np.float32)))
         if rows and not self.docs[row].stated:
-            likeness = np.round(np.einsum("ij,j->i", vectors[: len(rows)], self.vectors[row]), 5)
+            likeness = cosine_steps(products(vectors[: len(rows)], self.vectors[row, None])[0], self.dimension) / STEPS
             nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
                 self.stands_for[row] = rows[nearest]
@@ -235,6 +238,7 @@ class TextIndex:
         self._ids: dict[str, dict[str, int]] = {}
         self.number_of: dict[str, int] = {}
         self.code_of: dict[str | None, int] = {}
+        self._editions = count(1)
 
     def add(self, key: str, docs: Iterable[Doc]) -> None:
         """Add texts to a shard; texts that it has are left out."""
@@ -247,6 +251,7 @@ class TextIndex:
             self._rebuild(key, [*shard.docs, *fresh], [shard])
         else:
             shard.add(fresh, self.number_of, self.code_of)
+            shard.edition = next(self._editions)
             known.update({doc.doc_id: row for row, doc in enumerate(shard.docs[len(known) :], len(known))})
 
     def replace(self, key: str, docs: Sequence[Doc]) -> None:
@@ -268,7 +273,7 @@ class TextIndex:
 
     def _rebuild(self, key: str, docs: Sequence[Doc], sources: Sequence[Shard]) -> None:
         """Build a shard of these texts anew, with the vectors that these shards have."""
-        shard = Shard(key, self._dimension)
+        shard = Shard(key, self._dimension, edition=next(self._editions))
         shard.add(sorted(docs, key=lambda doc: doc.order), self.number_of, self.code_of)
         wanted, vector_of = {doc.text_hash for doc in docs}, dict[str, Float32Array]()
         for source in sources:
@@ -293,8 +298,9 @@ class TextIndex:
 
     def hold(self, keys: Iterable[str], hashes: Sequence[str], vectors: Float32Array) -> None:
         """Store vectors of waiting texts of these shards."""
-        vector_of = dict(zip(hashes, vectors, strict=True))
+        vector_of = dict(zip(hashes, exact(vectors), strict=True)) if len(hashes) else {}
         for shard in self._of(keys):
+            shard.edition = next(self._editions)
             shard.hold(vector_of, self._similarity)
 
     def vote(self, key: str, confidence_of: Mapping[str, float]) -> None:
@@ -302,11 +308,18 @@ class TextIndex:
         for shard in self._of([key]):
             rows = self._ids[key]
             for doc_id in confidence_of.keys() & rows.keys():
-                shard.voted[rows[doc_id]] = confidence_of[doc_id]
+                if shard.voted[rows[doc_id]] != confidence_of[doc_id]:
+                    shard.voted[rows[doc_id]] = confidence_of[doc_id]
+                    shard.edition = next(self._editions)
 
     def views(self, keys: Iterable[str] | None = None) -> list[View]:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""
         return [shard.view() for shard in self._of(self._shards if keys is None else keys)]
+
+    def editions(self, keys: Iterable[str]) -> tuple[int, ...]:
+        """Return the edition of each shard, 0 for none; views of a shard in one edition are equal."""
+        shards = (self._shards.get(key) for key in keys)
+        return tuple(0 if shard is None else shard.edition for shard in shards)
 
     @property
     def keys(self) -> list[str]:

@@ -10,50 +10,120 @@ owners do not show in a score. Source: TOOLS (memory_search); ADR 0080.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from math import sqrt
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, products
 from bardo_pipeline.retrieval.postings import Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
 
 _FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
+_NO_TEXTS = np.zeros(0)
+
+
+class Scope(NamedTuple):
+    """The texts that a question compares, one view behind the other, and what questions do not change about them.
+
+    starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
+    session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
+    of all texts without one. lone: texts that have no neighbours by nature.
+    """
+
+    views: tuple[View, ...]
+    starts: Int64Array
+    norm: Float64Array
+    session: Int64Array
+    session_count: int
+    session_norm: Float64Array
+    speakers: frozenset[int]
+    before: Int64Array
+    after: Int64Array
+    lone: Int64Array
+
+    @property
+    def size(self) -> int:
+        """Number of texts."""
+        return int(self.starts[-1])
+
+    @classmethod
+    def of(cls, views: Sequence[View], policy: Policy) -> Self:
+        """Make the scope of these views; without a view it has no text."""
+        k1, b = policy.retrieval.words_saturation, policy.retrieval.words_length
+        length = np.concatenate([_NO_TEXTS, *(view.length[: view.size] for view in views)])
+        session, session_count = _sessions(views)
+        session_length = np.bincount(session, weights=length, minlength=session_count + 1).astype(np.float64)
+        session_mean = float(session_length[:session_count].mean()) if session_count else 1.0
+        before, after = (_neighbours(views, len(length), side) for side in ("before", "after"))
+        return cls(
+            views=tuple(views),
+            starts=np.cumsum([0, *(view.size for view in views)]),
+            norm=k1 * (1.0 - b + b * length / max(float(length.mean()) if len(length) else 0.0, 1.0)),
+            session=session,
+            session_count=session_count,
+            session_norm=k1 * (1.0 - b + b * session_length / max(session_mean, 1.0)),
+            speakers=frozenset[int]().union(*(view.speakers for view in views)),
+            before=before,
+            after=after,
+            lone=np.flatnonzero(np.concatenate([_NO_TEXTS, *(view.before[: view.size] == LONE for view in views)])),
+        )
+
+    def products(self, questions: Float32Array) -> Float32Array:
+        """Return the product of each question with each text [questions, texts]; see `exact_vectors`."""
+        parts = [products(view.vectors[: view.size], questions) for view in self.views]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((len(questions), 0), np.float32), *parts], 1)
 
 
 def relevance(
-    views: Sequence[View], number_of: dict[str, int], question: str, vector: Float32Array, policy: Policy
+    scope: Scope, number_of: dict[str, int], question: str, product: Float32Array, policy: Policy
 ) -> Float64Array:
-    """Return the relevance of all texts of the views, one behind the other, in [0, 1].
+    """Return the relevance of all texts of a scope in [0, 1].
 
     Parameters
     ----------
     number_of : numbers of the known words
-    vector : unit vector of the question
+    product : of the question's vector with each text
     """
     rules = policy.search
-    words = _word_scores(views, number_of, question, policy)
-    cosine = np.concatenate([np.einsum("ij,j->i", view.vectors[: view.size], vector) for view in views])
-    own = rules.words * _scaled(words.own, words.ideal * rules.words_matched)
-    own += (1.0 - rules.words) * _scaled(_excess(cosine.astype(np.float64)))
-    faint = _FAINT * np.maximum(np.round(cosine.astype(np.float64), 5), 0.0)
-    score = own + rules.neighbour * (_shifted(own, views, "before") + _shifted(own, views, "after"))
-    is_lone = np.concatenate([view.before[: view.size] == LONE for view in views])
-    score[is_lone] += rules.neighbour * own[is_lone]
-    score += rules.session * _scaled(words.of_session) + rules.speaker * words.by_named
-    return (score + faint) / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + _FAINT)
+    words = _word_scores(scope, number_of, question, policy)
+    steps = cosine_steps(product, scope.views[0].vectors.shape[1])
+    own = np.zeros(scope.size + 1)  # the last one is the neighbour of a text without one
+    own[:-1] = _scaled(words.own, words.ideal * rules.words_matched)
+    own *= rules.words
+    excess = _scaled(_excess(steps))
+    excess *= 1.0 - rules.words
+    own[:-1] += excess
+    score = own.take(scope.before)
+    score += own.take(scope.after)
+    score *= rules.neighbour
+    score += own[:-1]
+    score[scope.lone] += rules.neighbour * own[scope.lone]
+    if scope.session_count:
+        score += (rules.session * _scaled(words.of_session)).take(scope.session)
+    if len(words.by_named):
+        score[words.by_named] += rules.speaker
+    faint = np.maximum(steps, 0.0, out=steps)
+    faint *= _FAINT / STEPS
+    score += faint
+    score /= 1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + _FAINT
+    return score
 
 
-def _excess(cosine: Float64Array) -> Float64Array:
+def _excess(steps: Float64Array) -> Float64Array:
     """Return by how much each cosine exceeds the mean by more than a standard deviation, else 0.
 
-    Any two texts have some likeness, which would add up over neighbours. The sum of a row does not depend on the other
-    rows, unlike that of BLAS.
+    Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
+    sum and the sum of their squares are exact.
     """
-    exact = np.round(cosine, 5)
-    return np.round(np.maximum(exact - (exact.mean() + exact.std()), 0.0), 5)
+    mean = float(steps.sum()) / len(steps)
+    deviation = sqrt(max(float(np.dot(steps, steps)) / len(steps) - mean * mean, 0.0))
+    excess = steps - (mean + deviation)
+    np.maximum(excess, 0.0, out=excess)
+    return np.rint(excess, out=excess)
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
@@ -62,53 +132,47 @@ def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
     return scores / greatest if greatest > 0.0 else scores
 
 
-def _shifted(own: Float64Array, views: Sequence[View], side: str) -> Float64Array:
-    """Return the own score of the neighbour of each text, 0 without one."""
-    padded, start, parts = np.append(own, 0.0), 0, []
+def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:
+    """Return the place of the neighbour of each text, `count` without one."""
+    start, parts = 0, []
     for view in views:
         place = getattr(view, side)[: view.size].astype(np.int64)
         has_neighbour = (place >= 0) & (place < view.size)
-        parts.append(np.where(has_neighbour, place + start, len(own)))
+        parts.append(np.where(has_neighbour, place + start, count))
         start += view.size
-    shifted: Float64Array = padded[np.concatenate(parts)]
-    return shifted
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 class _WordScores(NamedTuple):
-    """Scores by words: BM25 of each text and of its session, 1 for a text of a named speaker, and the score of a text
-    in which each word of the question, known or not, occurs once."""
+    """Scores by words: BM25 of each text and of each session, the texts of a named speaker, and the score of a text in
+    which each word of the question, known or not, occurs once."""
 
     own: Float64Array
     of_session: Float64Array
-    by_named: Float64Array
+    by_named: Int64Array
     ideal: float
 
 
-def _word_scores(views: Sequence[View], number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
-    rules, k1, b = policy.search, policy.retrieval.words_saturation, policy.retrieval.words_length
-    starts = np.cumsum([0, *(view.size for view in views)])
-    length = np.concatenate([view.length[: view.size] for view in views]).astype(np.float64)
-    session, session_count = _sessions(views)
-    session_length = np.bincount(session, weights=length, minlength=session_count + 1)
-    session_mean = float(session_length[:session_count].mean()) if session_count else 1.0
-    norm = k1 * (1.0 - b + b * length / max(float(length.mean()), 1.0))
-    session_norm = k1 * (1.0 - b + b * session_length / max(session_mean, 1.0))
-    speakers = frozenset[int]().union(*(view.speakers for view in views))
-    own, of_session, by_named, ideal = np.zeros(len(length)), np.zeros(session_count + 1), np.zeros(len(length)), 0.0
+def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
+    rules, k1, count_of_all = policy.search, policy.retrieval.words_saturation, scope.size
+    own, of_session = np.zeros(count_of_all), np.zeros(scope.session_count + 1)
+    by_named, ideal = [np.zeros(0, np.int64)], 0.0
     for word in stems([question])[1]:
-        matches = _found(views, starts, number_of.get(word, NONE))
-        rarity = np.log1p((len(length) - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
-        if number_of.get(word) in speakers:
-            by_named[matches.texts[matches.beside > 0.0]] = 1.0
+        matches = _found(scope, number_of.get(word, NONE))
+        rarity = np.log1p((count_of_all - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
+        if number_of.get(word) in scope.speakers:
+            by_named.append(matches.texts[matches.beside > 0.0].astype(np.int64))
             count = matches.in_text * rules.addressed
         else:
             ideal += rarity
             count = matches.in_text + matches.beside * rules.beside
-        own[matches.texts] += rarity * count * (k1 + 1.0) / (count + norm[matches.texts])
-        by_session = np.bincount(session[matches.texts], weights=count, minlength=session_count + 1)
-        of_session += rarity * by_session * (k1 + 1.0) / (by_session + session_norm)
-    of_session[session_count] = 0.0
-    return _WordScores(own, of_session[session], by_named, float(ideal))
+        own[matches.texts] += rarity * count * (k1 + 1.0) / (count + scope.norm[matches.texts])
+        if scope.session_count:
+            session = scope.session[matches.texts]
+            by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
+            of_session += rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
+    of_session[scope.session_count] = 0.0
+    return _WordScores(own, of_session, np.unique(np.concatenate(by_named)), float(ideal))
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
@@ -119,15 +183,15 @@ def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
         session = view.session[: view.size].astype(np.int64)
         parts.append(np.where(session == NONE, count, session + start))
         start += view.session_count
-    return np.concatenate(parts), count
+    return np.concatenate([np.zeros(0, np.int64), *parts]), count
 
 
-def _found(views: Sequence[View], starts: Int64Array, word: int) -> Occurrences:
+def _found(scope: Scope, word: int) -> Occurrences:
     """Return the occurrences of a word in all views; a text is its place in all of them."""
-    parts = [occurrences(view.runs, word) for view in views]
+    parts = [occurrences(view.runs, word) for view in scope.views]
     if len(parts) == 1:
         return parts[0]
-    texts = np.concatenate([part.texts + start for part, start in zip(parts, starts[:-1], strict=True)])
+    texts = np.concatenate([part.texts + start for part, start in zip(parts, scope.starts[:-1], strict=True)])
     return Occurrences(
         texts.astype(np.int32), np.concatenate([p.in_text for p in parts]), np.concatenate([p.beside for p in parts])
     )

@@ -50,7 +50,7 @@ from bardo_pipeline.server.parameters import (
 from bardo_pipeline.server.reading import Reply
 from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -121,6 +121,7 @@ class Application:
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
         self._pages = BrowserPages(warm, doorkeeper)
+        self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
@@ -133,7 +134,10 @@ class Application:
         ----------
         tools_over_http : the Model Context Protocol at /mcp; None to leave it out
         """
-        routes: list[Route | Mount] = [
+        routes: list[Route | Mount] = [  # each request tries one after the other: those of an agent's tick first
+            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
+            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
+            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/", self._counted("/", self._pages.home), methods=["GET", "POST"]),
             Route("/docs/data/{path:path}", self._counted("/docs/data", self._pages.data_docs)),
             Route("/docs/dbt/", self._counted("/docs/dbt", self._pages.dbt_docs)),
@@ -152,13 +156,10 @@ class Application:
                 methods=["POST"],
             ),
             Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
-            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
-            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
             Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
             Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
             Route("/v1/texts", self._counted("/v1/texts", self.texts), methods=["POST"]),
             Route("/v1/tools", self._counted("/v1/tools", self.tools)),
-            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
         ]
         if tools_over_http is not None:
             routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))
@@ -284,8 +285,9 @@ class Application:
     async def ask(self, request: Request) -> Response:
         """Answer a question to a golem."""
         given, now = await _given(request, AskParameters), self._clock()
+        is_quick = given.at is None and given.tick is None
         return await self._reply(
-            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now)
+            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now), is_quick=is_quick
         )
 
     async def search(self, request: Request) -> Response:
@@ -300,12 +302,20 @@ class Application:
         given = await _given(request, LineageParameters)
         return await self._reply(request, None, lambda context: reading.lineage_reply(context, given))
 
-    async def _reply(self, request: Request, golem: str | None, work: Callable[[DerivationContext], Reply]) -> Response:
+    async def _reply(
+        self,
+        request: Request,
+        golem: str | None,
+        work: Callable[[DerivationContext], Reply],
+        *,
+        is_quick: bool = False,
+    ) -> Response:
         """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts that.
 
         Parameters
         ----------
         golem : golem whose state is stated as freshness; None for all of the view
+        is_quick : answer it behind the other quick requests of the owner, in one thread
         """
         as_arrow = ARROW in request.headers.get("accept", "")
 
@@ -316,7 +326,8 @@ class Application:
                 return _arrow_stream(reply.table, fresh), {}
             return None, {**reply.document(), "freshness": fresh}
 
-        stream, document = await self._warm.read(_caller(request).owner, answered)
+        owner = _caller(request).owner
+        stream, document = await (self._asks.answer(owner, answered) if is_quick else self._warm.read(owner, answered))
         return json_response(document) if stream is None else Response(stream, media_type=ARROW)
 
     # writing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -15,8 +15,9 @@ from bardo_pipeline.derivation.memory.shared_texts import embed_stored
 from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.error_responses import document_of, status_of
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.episode_tools import SEARCH, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller as GolemCaller
@@ -37,24 +38,42 @@ class ToolRunner:
         self, warm: WarmHome, *, clock: Callable[[], datetime], ids: Callable[[], str], gate: MemoryGate
     ) -> None:
         self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
+        self._searches = Batches(warm, self._search_all)
         self._embedding: asyncio.Task[None] | None = None
         self._has_waiting = False
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool for the golem of the caller; return its result with `freshness`."""
+        """Call a tool for the golem of the caller; return its result with `freshness`.
 
-        def work(context: DerivationContext) -> dict[str, Any]:
-            golem = golem_of(context, caller)
-            result = call_tool(
-                context, GolemCaller(golem, caller.owner), name, arguments, clock=self._clock, ids=self._ids,
-                gate=self.gate,
-            )  # fmt: skip
-            return {**result.model_dump(mode="json"), "freshness": asdict(self._warm.freshness(context, golem))}
-
-        result = await self._warm.read(caller.owner, work)
+        Searches that wait together are compared with the texts together.
+        """
+        if name == SEARCH.name:
+            return await self._searches.answer(caller.owner, (caller, arguments))
+        result = await self._warm.read(caller.owner, lambda context: self._result(context, caller, name, arguments))
         if result.get("vector_dimension") == 0:
             self._embed_soon()
         return result
+
+    def _result(
+        self, context: DerivationContext, caller: Caller, name: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        golem = golem_of(context, caller)
+        result = call_tool(
+            context, GolemCaller(golem, caller.owner), name, arguments, clock=self._clock, ids=self._ids, gate=self.gate
+        )
+        return {**result.document(), "freshness": asdict(self._warm.freshness(context, golem))}
+
+    def _search_all(
+        self, context: DerivationContext, searches: Sequence[tuple[Caller, Mapping[str, Any]]]
+    ) -> Iterator[dict[str, Any] | Exception]:
+        """Yield the result or the error of each call of memory_search."""
+        named = [(caller.golem, arguments) for caller, arguments in searches if caller.golem is not None]
+        with compared_together(context, named, now=self._clock()):
+            for caller, arguments in searches:
+                try:
+                    yield self._result(context, caller, SEARCH.name, arguments)
+                except Exception as error:
+                    yield error
 
     async def store_all(self, caller: Caller, episodes: Sequence[object]) -> tuple[dict[str, Any], int]:
         """Store episodes of the caller's golem in one commit; return the answer with `freshness`, and its status.

@@ -124,6 +124,8 @@ def _result(outcome: str | None) -> float | None:
 
 def consolidated_ids(call: ToolCall, name: Literal["episode_ids", "decayed_ids"]) -> set[str]:
     """Return the ids of the texts that the golem's consolidations name as read or as decayed."""
+    if not call.context.life("EpisodesConsolidated").num_rows:
+        return set()
     lists = pc.struct_field(call.facts("EpisodesConsolidated")["consolidated"], name)
     return set(pc.list_flatten(lists).to_pylist())
 

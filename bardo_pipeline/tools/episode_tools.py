@@ -5,21 +5,26 @@ Source: TOOLS (memory_store_episode, memory_search), MEM-9, MEM-10, canon 13, 14
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import orjson
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import (
     HeldText,
     searched_count,
     store_texts,
     texts_of_golem,
 )
-from bardo_pipeline.derivation.memory.search import search
+from bardo_pipeline.derivation.memory.search import Together, compared_in_advance, search_rows
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.consolidation import consolidated_ids
@@ -103,6 +108,10 @@ class MemorySearchResult(Result):
     total_episodes_searched: int = Field(ge=0, description="Number of the golem's episodes that were compared.")
     total_insights_searched: int = Field(ge=0, description="Number of the golem's insights that were compared.")
 
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON values, which the fields of the hits are already."""
+        return {**self.__dict__, "results": [hit.__dict__ for hit in self.results]}
+
 
 def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResult:
     text, now = episode_text(arguments), call.clock()
@@ -171,27 +180,59 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     ids = [hit.text_id for hit in hits]
     texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=ids)}
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
-    return MemorySearchResult(
+    return MemorySearchResult.model_construct(
         results=tuple(_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for hit in hits),
         total_episodes_searched=0 if arguments.store == "insights" else episodes,
         total_insights_searched=0 if arguments.store == "episodes" else insight_count,
     )
 
 
-def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
-    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
-    most = call.context.policy.retrieval.search_results_max
+@contextmanager
+def compared_together(
+    context: DerivationContext, searches: Sequence[tuple[str, Mapping[str, Any]]], *, now: datetime
+) -> Iterator[None]:
+    """Compare the queries of calls of memory_search in one matrix product, for the calls inside the block.
+
+    Each call has the same result as alone, and states itself what is wrong with its arguments.
+
+    Parameters
+    ----------
+    searches : golem and arguments of each call
+    """
+    most, groups = context.policy.retrieval.question_bytes_max, dict[tuple[str, str, Filters], list[str]]()
+    for golem_id, arguments in searches:
+        with suppress(ValidationError, QueryError):
+            given = MemorySearchArguments.model_validate(dict(arguments))
+            store, filters = _scope_of(given)
+            groups.setdefault((golem_id, store, filters), []).append(check_question(given.query, most))
+    together = [
+        Together(queries, store, golem_id, filters) for (golem_id, store, filters), queries in groups.items()
+        if len(queries) > 1
+    ]  # fmt: skip
+    with compared_in_advance(context, together, now=now):
+        yield
+
+
+def _scope_of(arguments: MemorySearchArguments) -> tuple[str, Filters]:
+    """Return the store and the filters of a call in the words of `search`."""
     store = {"episodes": "episodes", "insights": "entries"}.get(arguments.store, "both")
     filters = Filters(
         chain=arguments.chain, pair=arguments.token_pair, tool=arguments.tool, confidence_min=arguments.min_confidence
     )
-    rows = search(
+    return store, filters
+
+
+def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
+    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
+    most = call.context.policy.retrieval.search_results_max
+    store, filters = _scope_of(arguments)
+    rows = search_rows(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
         limit=min(count, most), decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
-    for row in rows.to_pylist():
-        yield _Scored(*(row[name] for name in ("id", "store", "kind", "text", "relevance", "retained", "score")))
+    for row in rows:
+        yield _Scored(row.id, row.store, row.kind, row.text, row.relevance, row.retained, row.score)
 
 
 def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) -> MemoryHit:
@@ -203,7 +244,7 @@ def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) ->
 
 def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
     """Return a stored episode or reflection as a hit."""
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance, adjusted_score=hit.score,
         metadata=_metadata(text) | {"retention": hit.retained},
     )  # fmt: skip
@@ -212,7 +253,7 @@ def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
 def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryHit:
     """Return an insight as of its newest vote and edit."""
     votes: dict[str, JsonValue] = {"upvotes": insight.upvotes, "downvotes": insight.downvotes}
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="insight", id=insight.insight_id, content=insight.content, relevance_score=hit.relevance,
         adjusted_score=insight.confidence, metadata=_metadata(text) | {"category": insight.category} | votes,
     )  # fmt: skip
@@ -221,7 +262,7 @@ def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryH
 def _derived_hit(hit: _Scored) -> MemoryHit:
     """Return an entry of the curator, or the episode of a record."""
     is_entry = hit.store == "entries"
-    return MemoryHit(
+    return MemoryHit.model_construct(
         source="insight" if is_entry else "episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
         adjusted_score=hit.retained if is_entry else hit.score, metadata={"kind": hit.kind, "retention": hit.retained},
     )  # fmt: skip
@@ -235,6 +276,8 @@ def _metadata(text: HeldText) -> dict[str, JsonValue]:
 
 def _plain(value: Any) -> JsonValue:
     """Return a field of a text as JSON; moments as ISO 8601."""
+    if value is None or type(value) in (str, float, int, bool):
+        return cast("JsonValue", value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat())
     return list(value) if isinstance(value, tuple) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -17,6 +17,10 @@ class Result(BaseModel):
     """Result of a tool."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def document(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return self.model_dump(mode="json")
 
 
 class WriteCounts(Result):

@@ -50,7 +50,7 @@ def require_born(
     context: DerivationContext, golem_id: str, hint: str = '`bardo sql "from dim_golem"` lists all'
 ) -> None:
     """Raise UnknownGolemError for a golem whose birth is not on record."""
-    if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
+    if golem_id not in context.golem_ids():
         raise UnknownGolemError(f"golem {golem_id}: no golem of this name was born: {hint}")
 
 

@@ -34,10 +34,14 @@ _COLUMNS = ["episode_id", "golem_id", "tick", "at", "importance_tier", "tier", "
 
 @dataclass
 class DerivedTexts:
-    """Entries and episodes of one derivation, by golem, whose texts are in shards of an index."""
+    """Entries and episodes of one derivation, by golem, whose texts are in shards of an index.
+
+    edition counts the changes.
+    """
 
     name: str
     index: TextIndex
+    edition: int = 0
     entries: dict[str, pa.Table] = field(default_factory=dict)
     episodes: dict[str, pa.Table] = field(default_factory=dict)
     _place: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -59,6 +63,7 @@ class DerivedTexts:
         changed = {b for b in {*digests, *self._digests} if digests.get(b) != self._digests.get(b)}
         if not changed:
             return
+        self.edition += 1
         rows, count = known_entries_of_buckets(context, changed), context.home.bucket_count
         by_golem = _by_golem(rows)
         gone = [g for g in self.entries if bucket_of(g, count) in changed and g not in by_golem]
@@ -79,6 +84,7 @@ class DerivedTexts:
         version, turn = episodes.table.version, episodes.turn
         if (version, turn) == self._seen:
             return
+        self.edition += 1
         if turn != self._seen[1]:  # a repair retracted rows
             self.index.drop(self.key("episodes", golem_id) for golem_id in self.episodes)
             self.episodes.clear()

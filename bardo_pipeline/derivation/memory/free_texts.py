@@ -196,15 +196,16 @@ def search_texts(
         require_born(context, golem_id)
     golems = golems_in_view(context.log, golem_ids)
     with shared_texts(context, now) as held:
-        keys = held.golem_ids() if golems is None else golems
+        keys = tuple(sorted(held.golem_ids() if golems is None else golems))
         held.embed(context, keys, now)
         held.vote(context, keys)
-        views, waiting, version = held.index.views(keys), len(held.index.waiting(keys)), held.version
-        vector = held.vector_of(context, text)
+        scope, waiting, version = held.scope_of(keys, context.policy), len(held.index.waiting(keys)), held.version
+        vectors = held.vectors_of(context, [text])
+    views = scope.views
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
     code_of = held.index.code_of
-    relevant = relevance(views, held.index.number_of, text, vector, context.policy)
+    relevant = relevance(scope, held.index.number_of, text, scope.products(vectors)[0], context.policy)
     kept = np.concatenate([kept_texts(view, sorts, facets or {}, code_of) for view in views])
     kept &= ~np.concatenate([held_twice(view, {other.key for other in views}) for view in views])
     is_of = {sort: np.concatenate([has_facet(view, "sort", [sort], code_of) for view in views]) for sort in SORTS}

@@ -7,12 +7,12 @@ Source: TOOLS (memory_search); ADR 0080, 0081.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from threading import Lock, RLock
+from threading import Lock, RLock, local
 
 import numpy as np
 import pyarrow as pa
@@ -23,25 +23,40 @@ from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.exact_vectors import exact
+from bardo_pipeline.retrieval.hybrid_search import Pool
 from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
 from bardo_pipeline.retrieval.text_ranking import crossing
+from bardo_pipeline.retrieval.text_scoring import Scope
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
+_KEPT_TEXTS_MAX = 1_000_000  # in the scopes and in the pools that are kept, about 60 bytes each
 _EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """The products of questions with the texts of a scope."""
+
+    scope: Scope
+    products: dict[str, Float32Array]
 
 
 @dataclass
 class SharedTexts:
     """The index of a home, an embedder and a policy in this process.
 
-    version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked at. embedding: held by
-    the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for it.
+    key: of the context. version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked
+    at. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
+    it. compared: products of searches that come next.
     """
 
+    key: tuple[str, ...]
     index: TextIndex
     version: int = -1
     fresh: set[str] = field(default_factory=set)
@@ -53,6 +68,9 @@ class SharedTexts:
     _heirs: list[tuple[int, str, str, int]] = field(default_factory=list)  # generation, heir, predecessor, its death
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
+    _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
+    _pools: OrderedDict[Hashable, tuple[Hashable, Scope, Pool]] = field(default_factory=OrderedDict)
+    compared: list[Compared] = field(default_factory=list)
     mutex: RLock = field(default_factory=RLock)
 
     def golem_ids(self) -> list[str]:
@@ -64,7 +82,8 @@ class SharedTexts:
         name = str(context.projections.root)
         if name not in self._derived:
             self._derived[name] = DerivedTexts(name, self.index)
-        self._derived[name].refresh(context.whole)
+        if getattr(_local, "texts", None) is not self:
+            self._derived[name].refresh(context.whole)
         return self._derived[name]
 
     def refresh(self, context: DerivationContext, now: datetime) -> None:
@@ -183,30 +202,81 @@ class SharedTexts:
             self._insights[golem_id] = state, known
         return self._insights[golem_id][1]
 
-    def vector_of(self, context: DerivationContext, question: str) -> Float32Array:
-        """Return the vector of a question; those of recent questions are kept."""
-        if question in self._questions:
+    def vectors_of(self, context: DerivationContext, questions: Sequence[str]) -> Float32Array:
+        """Return the exact vectors of questions; those of recent questions are kept."""
+        unknown = [question for question in dict.fromkeys(questions) if question not in self._questions]
+        if unknown:
+            embedded = exact(np.asarray(context.embedder.embed(unknown), np.float32))
+            self._questions |= zip(unknown, embedded, strict=True)
+        vectors = np.zeros((len(questions), context.embedder.identity.dimension), np.float32)
+        for place, question in enumerate(questions):
             self._questions.move_to_end(question)
-            return self._questions[question]
-        (vector,) = context.embedder.embed([question])
-        self._questions[question] = vector
-        if len(self._questions) > _QUESTIONS_MAX:
+            vectors[place] = self._questions[question]
+        while len(self._questions) > _QUESTIONS_MAX:
             self._questions.popitem(last=False)
-        return vector
+        return vectors
+
+    def scope_of(self, keys: tuple[str, ...], policy: Policy) -> Scope:
+        """Return the texts of these shards as the scope of a question, kept until one of them changes."""
+        editions = self.index.editions(keys)
+        kept = self._scopes.get(keys)
+        if kept is None or kept[0] != editions:
+            kept = editions, Scope.of(self.index.views(keys), policy)
+            self._scopes[keys] = kept
+        self._scopes.move_to_end(keys)
+        while len(self._scopes) > 1 and sum(scope.size for _, scope in self._scopes.values()) > _KEPT_TEXTS_MAX:
+            self._scopes.popitem(last=False)
+        return kept[1]
+
+    def kept_pool(self, key: Hashable, state: Hashable) -> tuple[Scope, Pool] | None:
+        """Return the kept rows from which a search chooses, with their scope; None after a change of the state."""
+        kept = self._pools.get(key)
+        if kept is None or kept[0] != state:
+            return None
+        self._pools.move_to_end(key)
+        return kept[1:]
+
+    def keep_pool(self, key: Hashable, state: Hashable, scope: Scope, pool: Pool) -> None:
+        """Keep rows for the next search; of the others the most recently used ones with few enough texts stay."""
+        self._pools.pop(key, None)
+        self._pools[key] = state, scope, pool
+        while len(self._pools) > 1 and sum(s.size for _, s, _ in self._pools.values()) > _KEPT_TEXTS_MAX:
+            self._pools.popitem(last=False)
+
+    def product_of(self, scope: Scope, question: str) -> Float32Array | None:
+        """Return the product of a question with the texts of a scope, None if it was not compared in advance."""
+        products = (result.products.get(question) for result in self.compared if result.scope is scope)
+        return next(products, None)
 
 
 _indexes: OrderedDict[tuple[str, ...], SharedTexts] = OrderedDict()
 _indexes_mutex = RLock()
+_local = local()
+
+
+@contextmanager
+def one_state(texts: SharedTexts) -> Iterator[None]:
+    """Inside the block this thread reads no newer text and no newer derived table into an index."""
+    _local.texts = texts
+    try:
+        yield
+    finally:
+        _local.texts = None
 
 
 @contextmanager
 def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTexts]:
     """Yield the index of the context's home, with all texts that are recorded, for this thread alone."""
+    held: SharedTexts | None = getattr(_local, "texts", None)
+    if held is not None and held.key == context.text_index_key:
+        with held.mutex:
+            yield held
+        return
     key, policy, identity = context.text_index_key, context.policy, context.embedder.identity
     with _indexes_mutex:
         is_older = key in _indexes and context.whole.log.life_version < _indexes[key].version  # a restored home
         if key not in _indexes or is_older:
-            _indexes[key] = SharedTexts(TextIndex(identity.dimension, policy.search.similarity))
+            _indexes[key] = SharedTexts(key, TextIndex(identity.dimension, policy.search.similarity))
             if len(_indexes) > _INDEXES_MAX:
                 _indexes.popitem(last=False)
         _indexes.move_to_end(key)

@@ -54,6 +54,7 @@ def test_a_stored_episode_is_found_at_once_and_states_its_retention(home: ToolHo
     home.wait(hours=1)
     store(home, "Gas was cheap at night, so the rebalance paid.", tool="rebalance", chain="ethereum", token_pair=None)
     result = home.call("memory_search", query="why did the swap slip?")
+    assert result.document() == result.model_dump(mode="json")
     assert (result.total_episodes_searched, result.total_insights_searched) == (2, 0)
     assert (result.results[0].id, result.results[0].source) == (stored.episode_id, "episode")
     assert result.results[0].metadata["tool"] == "uniswap_execute_swap"
@@ -120,6 +121,7 @@ def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> 
     assert insight.content == "Wait an hour before rebalancing, since prices revert."
     assert insight.created_at < insight.updated_at
     result = home.call("memory_search", query="How long to wait until prices revert?", store="insights")
+    assert result.document() == result.model_dump(mode="json")
     assert [(hit.id, hit.content) for hit in result.results] == [(added.insight_id, insight.content)]
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.hybrid_search import Filters, Rows, best_rows
+from bardo_pipeline.retrieval.exact_vectors import exact, reach
+from bardo_pipeline.retrieval.hybrid_search import Filters, Pool, Rows
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
-from bardo_pipeline.retrieval.text_scoring import relevance
+from bardo_pipeline.retrieval.text_scoring import Scope, relevance
 from tests.reference.search import scored
 from tests.support.knowledge.handmade_grimoires import DIED, entry, grimoire
 
@@ -28,6 +29,10 @@ TEXTS = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=6).map(" ".jo
 def unit(text: str, dimension: int = 8) -> np.ndarray:
     drawn = np.random.default_rng(sum(map(ord, text))).standard_normal(dimension)
     return (drawn / np.linalg.norm(drawn)).astype(np.float32)
+
+
+def stepped(text: str) -> list[float]:
+    return [float(x) / reach(8) for x in exact(unit(text))]
 
 
 @st.composite
@@ -66,9 +71,11 @@ def index_of(made: list[list[Doc]], step: int) -> TextIndex:
 @given(shards(), TEXTS, st.integers(1, 8))
 def test_scores_equal_their_twin_in_any_portions(made: list[list[Doc]], question: str, step: int) -> None:
     index = index_of(made, step)
-    scores = relevance(index.views(), index.number_of, question, unit(question), POLICY)
-    vectors = {doc.text_hash: [float(x) for x in unit(doc.text)] for docs in made for doc in docs}
-    twin = scored(made, vectors, question, [float(x) for x in unit(question)], POLICY)
+    scope = Scope.of(index.views(), POLICY)
+    (product,) = scope.products(exact(unit(question)[None, :]))
+    scores = relevance(scope, index.number_of, question, product, POLICY)
+    vectors = {doc.text_hash: stepped(doc.text) for docs in made for doc in docs}
+    twin = scored(made, vectors, question, stepped(question), POLICY)
     assert scores.tolist() == pytest.approx(twin, abs=2e-4)  # cosines are rounded to 1e-5 before they are scaled
     assert min(scores) >= 0.0
     assert max(scores) <= 1.0
@@ -94,7 +101,7 @@ def test_the_best_row_of_each_text_is_returned(rows: list[tuple[int, int, bool, 
         quarters / 4,
         lambda n: (f"{n:03}", "g", "", f"{text[n]}"),
     )
-    hits = best_rows([part], relevant, penalty, count).to_pylist()
+    hits = [found._asdict() for found in Pool([part], penalty).best(relevant, count)]
     best: dict[int, tuple[float, int]] = {}
     for n, (d, t, ok, q) in enumerate(rows):
         score = round(relevant[d] * (1.0 - penalty * (1.0 - q / 4)), 9)
