@@ -350,7 +350,7 @@ class Application:
                 raise ConfigError(f"golem {given.golem}: the id belongs to a golem of another owner: choose another")
             golem_id, is_new = record_founder(
                 context, given.golem, owner_id=owner, lineage_id=given.lineage or given.golem, founding=founding,
-                market=given.market, at=given.at or now, now=now,
+                market=given.market, at=given.at or now, now=now, door="home" if caller.owner is None else "token",
             )  # fmt: skip
             return {"golem_id": golem_id, "owner_id": owner, "is_new": is_new,
                     "freshness": asdict(self._warm.freshness(context, golem_id))}  # fmt: skip

@@ -15,6 +15,7 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.events.custody.authority import Door
 from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.life.succession_events import DefaultsInherited, Instincts
@@ -86,11 +87,17 @@ def record_founder(
     market: str,
     at: datetime,
     now: datetime,
+    door: Door = "home",
 ) -> tuple[str, bool]:
     """Record the birth of a golem of generation 0, which founds its owner if that is unknown.
 
     Return its id, and True if it was born by this call. Raises ConfigError if the budget does not cover the death
-    reserve. golem_id: None draws the id from the lineage.
+    reserve, and AuthorityError if the door does not prove that the owner may record this birth.
+
+    Parameters
+    ----------
+    golem_id : None draws the id from the lineage
+    door : way by which the birth came; `token` is for a request with the token of the owner
     """
     name, birth = born(
         lineage_id=lineage_id, generation=0, owner_id=owner_id, founding=founding, market=market, market_hash=UNKNOWN,
@@ -100,7 +107,7 @@ def record_founder(
     with context.home.lock("succession"):
         if context.life("GolemBorn", [golem_id]).num_rows:
             return golem_id, False
-        context.log.record(birth_record(context, golem_id, birth, at).events, now)
+        context.log.record(birth_record(context, golem_id, birth, at).events, now, door=door)
     return golem_id, True
 
 

@@ -1,8 +1,9 @@
 """Authority: the party that may record each kind of life event, its door and its proof. Pure.
 
-Three doors lead to the log. `spool`: a file from outside, which proves its origin by signatures alone. `writer`: the
-EventWriter of a golem, which holds the golem's lease. `home`: a process of the home's operator, that is a command, the
-runtime or a derivation. It may write the home's files, so it needs no further proof.
+Four doors lead to the log. `spool`: a file from outside, which proves its origin by signatures alone. `writer`: the
+EventWriter of a golem, which holds the golem's lease. `token`: a request to the server with the token of one owner.
+`home`: a process of the home's operator, that is a command, the runtime, a derivation, or a request with the token of
+the whole home. It may write the home's files, so it needs no further proof.
 docs/domain/authority.md shows AUTHORITY. Source: X-9, EV-4, INH-7.
 """
 
@@ -22,7 +23,7 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent, gole
 from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_schema import to_table
 
-Door = Literal["spool", "writer", "home"]
+Door = Literal["spool", "writer", "token", "home"]
 DOORS: tuple[Door, ...] = get_args(Door)
 Recorder = Literal["golem", "owner", "home", "pipeline"]
 
@@ -38,9 +39,11 @@ class Authority(NamedTuple):
 _GOLEM = Authority("golem", ("spool", "writer", "home"), ("golem", "owner"))
 _FIRST_KEY = Authority("owner", ("spool", "writer", "home"), ("owner",))
 _OWNER = Authority("owner", ("spool", "home"), ("owner",))
+_BIRTH = Authority("owner", ("spool", "token", "home"), ("owner",))
 _OWNER_BY_COMMAND = Authority("owner", ("home",))
 _HOME = Authority("home", ("home",))
 _PIPELINE = Authority("pipeline", ("home",))
+_WITH_BIRTH = Authority("pipeline", ("token", "home"))
 _GOLEM_BY_TOOL = Authority("golem", ("home",))
 
 AUTHORITY: Mapping[Kind, Authority] = {
@@ -52,7 +55,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "KeyRotated": _GOLEM,
     "KeyRevoked": _GOLEM,
     "KeyRegistered": _FIRST_KEY,
-    "GolemBorn": _OWNER,
+    "GolemBorn": _BIRTH,
     "OwnerSteered": _OWNER,
     "RecordStruck": _OWNER,
     "EntryPinned": _OWNER,
@@ -77,7 +80,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "ConfigurationAdopted": _HOME,
     "BundleJudged": _PIPELINE,
     "BundlePublished": _PIPELINE,
-    "KnowledgeReceived": _PIPELINE,
+    "KnowledgeReceived": _WITH_BIRTH,
     "KnowledgeWithdrawn": _PIPELINE,
     "SuccessionAdvanced": _PIPELINE,
     "GolemTakenUp": _PIPELINE,
@@ -250,9 +253,9 @@ def check_authority(
             _check_birth(event, door, owners)
             if beside.setdefault(event.golem_id, event.born.owner_id) != event.born.owner_id:
                 raise AuthorityError(_taken(event))
-            if door == "spool" and (ring(event.golem_id).keys or has_records(event.golem_id)):
+            if door != "home" and (ring(event.golem_id).keys or has_records(event.golem_id)):
                 raise AuthorityError(
-                    f"golem {event.golem_id} has a key or records, and the spool does not prove whose: "
+                    f"golem {event.golem_id} has a key or records, and the {door} does not prove whose: "
                     "record its birth by `bardo golem birth`"
                 )
         if door == "spool" and not _is_self_signed(event):
@@ -314,7 +317,7 @@ def _check_birth(event: LifeEvent, door: Door, owners: Owners) -> None:
     if door == "home":
         return
     subject = f"golem {golem_id}"
-    if not owners.is_known(birth.owner_id):
+    if door == "spool" and not owners.is_known(birth.owner_id):  # the operator issued the token, which founds its owner
         raise AuthorityError(f"{subject}: owner {birth.owner_id} is unknown: `bardo golem birth` founds an owner")
     if golem_id in owners.births:
         raise AuthorityError(f"{subject} was born before: choose another id")

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.errors import AuthorityError, IdentityError
+from bardo_pipeline.errors import AuthorityError, ClockError, IdentityError
 from bardo_pipeline.events.custody.authority import AUTHORITY, DOORS
 from bardo_pipeline.events.custody.hash_chain import content_of, rotation_message
 from bardo_pipeline.events.life.bundle_events import (
@@ -271,6 +271,33 @@ def test_no_stranger_births_an_heir_or_a_golem_of_another_line_or_home(owned: Pl
     assert [taken.written for taken in owned.take()] == [1], "its own owner may"
 
 
+@pytest.mark.row("X-9", "INH-7", "X-12")
+def test_a_token_of_an_owner_proves_less_than_the_command_of_the_operator(owned: Place) -> None:
+    record_owned_birth(owned, "g-2", "owner-2")
+    payload = KeyRegistered(key_id="key-1", public_key=GOLEMS, tick_from=1)
+    owned.log.record([life_event("g-keyed", NOW, payload)], NOW)
+    owned.drop("a.jsonl", lines(2, golem_id="g-running"))
+    owned.take()
+    born = birth("g-9", "owner-2").born
+    assert born is not None
+    of_line = life_event("g-9", NOW, born.model_copy(update={"lineage_id": "g-1"}))
+    later = life_event("g-9", NOW + timedelta(minutes=6), born)
+    refused = {
+        "the id belongs to an heir": birth(golem_name("g-1", 1), "owner-2"),
+        "line of descent g-1 is another owner's": of_line,
+        "golem g-keyed has a key or records, and the token does not prove whose": birth("g-keyed", "owner-2"),
+        "golem g-running has a key or records": birth("g-running", "owner-2"),
+        "golem g-1 was born before to another owner": birth("g-1", "owner-2"),
+        "RecordStruck is recorded by the owner, not by the token": life_event("g-2", NOW, Struck(tick=1, why="x")),
+    }
+    for reason, event in refused.items():
+        with pytest.raises(AuthorityError, match=reason):
+            owned.log.record([event], NOW, door="token")
+    with pytest.raises(ClockError, match="ahead of the clock"):
+        owned.log.record([later], NOW, door="token")
+    assert owned.log.record([birth("g-9", "owner-2"), birth("g-8", "owner-3")], NOW, door="token") == 2
+
+
 @pytest.mark.row("X-9", "X-12")
 def test_a_second_birth_under_another_owner_is_refused_at_every_door(owned: Place) -> None:
     record_owned_birth(owned, "g-2", "owner-2")
@@ -345,3 +372,8 @@ def test_events_that_come_from_outside_state_their_door() -> None:
         for path in (ROOT / "bardo_pipeline" / "storage" / folder).glob("*.py"):
             for call in re.findall(r"\blog\.record\((.*)\)", path.read_text()):
                 assert "door=" in call, path
+    server = "".join(path.read_text() for path in (ROOT / "bardo_pipeline" / "server").glob("*.py"))
+    births = re.findall(r"\brecord_founder\(\n?(.*?)\n? *\)  # fmt", server, re.DOTALL)
+    assert births
+    assert all('door="home" if caller.owner is None else "token"' in call for call in births)
+    assert ".record(" not in server.replace("\n", "")

@@ -1,0 +1,193 @@
+"""Owners are apart in every route and tool of the server: a token opens nothing of another owner and writes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.events.life.events import golem_name
+from bardo_pipeline.tools.catalogue import TOOLS
+from tests.conftest import copy_home
+from tests.support.homes.served_homes import Served, served
+from tests.support.homes.two_owners import CORAL, PEARL, Belongings, belongings
+from tests.support.records.writer_records import changed, line
+
+GET_ROUTES = {
+    "/": "/",
+    "/metrics": "/metrics",
+    "/docs/dbt/": "/docs/dbt/",
+    "/docs/data/{path:path}": "/docs/data/",
+    "/healthz": "/healthz",
+    "/openapi.json": "/openapi.json",
+    "/v1/status": "/v1/status",
+    "/v1/golems": "/v1/golems",
+    "/v1/tools": "/v1/tools",
+    "/v1/golems/{golem_id:path}": "/v1/golems/{golem}",
+    "/v1/golems/{golem_id:path}/entries": "/v1/golems/{golem}/entries?status=any",
+    "/v1/golems/{golem_id:path}/records": "/v1/golems/{golem}/records",
+    "/v1/golems/{golem_id:path}/warnings": "/v1/golems/{golem}/warnings?action=swap",
+    "/v1/golems/{golem_id:path}/advice": "/v1/golems/{golem}/advice",
+    "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
+    "/v1/search": "/v1/search?words=pool&limit=50",
+    "/v1/lineage": "/v1/lineage?entry={entry}",
+}
+"""Route -> a path that reads it; {names} stand for belongings of an owner."""
+
+SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:path}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
+         "/v1/golems/{golem_id:path}/records", "/v1/search", "/v1/lineage"}  # fmt: skip
+"""Routes that show something of the owner of the token."""
+
+POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:path}/experiences", "/v1/ask", "/v1/search", "/v1/records",
+               "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+
+EPISODE = {"tool": "swap", "outcome": {}, "reflection": "swaps are cheap at night", "chain": ""}
+EXECUTION = {"execution_id": "run-1", "strategy_name": "late swaps", "action_type": "SWAP", "portfolio_snapshot": {},
+             "market_conditions": {}, "decision_params": {}, "predicted_outcome": {}}  # fmt: skip
+STRATEGY = {"strategy_name": "late", "description": "x", "parameters": {}, "chains": [], "token_pairs": []}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "memory_store_episode": EPISODE,
+    "memory_search": {"query": "pool"},
+    "memory_manage_insight": {"operation": "ADD", "content": "Swap late.", "category": "gas_timing"},
+    "memory_get_insights": {"min_confidence": 0.0, "limit": 50},
+    "memory_consolidate": {},
+    "memory_store_strategy": STRATEGY,
+    "memory_retrieve_strategies": {},
+    "memory_record_execution": EXECUTION,
+    "memory_record_outcome": {"execution_id": "run-1", "realized_pnl": 1.0, "gas_used_usd": 0.1},
+    "memory_compare_prediction": {},
+    "memory_get_failure_patterns": {"min_executions": 1},
+    "memory_export_grimoire": {},
+    "memory_import_grimoire": {"path": "x.json"},
+}
+"""Valid arguments of every tool, so that nothing but the owner of the golem can refuse a call."""
+
+
+@pytest.fixture(scope="module")
+def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_home(two_owners_home, tmp_path_factory.mktemp("apart") / "home")
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[Served]:
+    with served(home, CORAL, PEARL) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def coral(home: Path) -> Belongings:
+    return belongings(home, CORAL)
+
+
+@pytest.fixture(scope="module")
+def pearl(home: Path) -> Belongings:
+    return belongings(home, PEARL)
+
+
+def send(server: Served, method: str, path: str, json: Any = None, *, golem: str | None = None) -> httpx.Response:
+    """Send a request with the token of coral."""
+    headers = server.headers(CORAL) | ({} if golem is None else {"bardo-golem": golem})
+    return httpx.request(method, f"{server.url}{path}", json=json, headers=headers, trust_env=False, timeout=60)
+
+
+def path_for(path: str, own: Belongings) -> str:
+    return path.format(golem=own.golem, heir=own.heir, entry=own.entry)
+
+
+def test_every_route_and_tool_has_a_case() -> None:
+    source = (Path(__file__).parents[3] / "bardo_pipeline/server/application.py").read_text()
+    calls = source.split(" Route(")[1:] + source.split("(Route(")[1:]
+    routes = [(re.findall(r'"([^"]+)"', call)[0], call.partition("Route(")[0]) for call in calls]
+    assert len(routes) == source.count("Route(") > 20
+    reads = {path for path, rest in routes if "methods=" not in rest or '"GET"' in rest} - {"/mcp"}
+    writes = {path for path, rest in routes if '"POST"' in rest} - {"/mcp"}
+    assert reads == set(GET_ROUTES), "a new route needs a case here: what does it show of owners?"
+    assert writes == POST_ROUTES
+    assert set(ARGUMENTS) == set(TOOLS), "a new tool needs a case here"
+
+
+@pytest.mark.full
+@pytest.mark.row("X-12")
+def test_a_token_reads_nothing_of_another_owner_by_any_route(
+    server: Served, coral: Belongings, pearl: Belongings
+) -> None:
+    for route, path in GET_ROUTES.items():
+        answer = send(server, "GET", path_for(path, coral))
+        assert pearl.traces(answer.text) == [], f"{route} shows another owner: {answer.text[:500]}"
+        if route in SHOWS:
+            assert answer.status_code == 200, f"{route}: {answer.text}"
+            assert coral.traces(answer.text) != [], f"{route} shows nothing of its owner: {answer.text[:500]}"
+        if "{" in path:
+            given = path_for(path, pearl)
+            refused = send(server, "GET", given)
+            assert refused.status_code == (400 if route == "/v1/lineage" else 404), f"{route}: {refused.text}"
+            shown = refused.text.replace(pearl.golem, "").replace(pearl.heir, "").replace(pearl.entry, "")
+            assert pearl.traces(shown) == [], f"{route} shows another owner: {refused.text}"
+    for path in ("/v1/ask", "/v1/search"):
+        sent = {"golem": pearl.heir, **({"question": "pool"} if path == "/v1/ask" else {"words": "pool"})}
+        assert send(server, "POST", path, sent).status_code == 404
+
+
+@pytest.mark.full
+@pytest.mark.row("X-12", "MEM-21")
+def test_a_token_calls_no_tool_and_writes_nothing_for_a_golem_of_another_owner(
+    server: Served, home: Path, coral: Belongings, pearl: Belongings
+) -> None:
+    before = written(home)
+    record = changed(line(1), golem_id=pearl.heir)
+    report = {"situation": {}, "action": "swap", "reward": 1.0}
+    refused = [
+        send(server, "POST", "/v1/texts", [EPISODE], golem=pearl.heir),
+        send(server, "POST", f"/v1/golems/{pearl.heir}/experiences", report),
+        httpx.post(f"{server.url}/v1/records", content=record, trust_env=False, timeout=60,
+                   headers=server.headers(CORAL) | {"content-type": "application/json"}),
+        *(send(server, "POST", f"/v1/tools/{name}", given, golem=pearl.heir) for name, given in ARGUMENTS.items()),
+    ]  # fmt: skip
+    for answer in refused:
+        assert (answer.status_code, answer.json()["error"]) == (404, "UnknownGolemError"), answer.text
+        assert pearl.traces(answer.text.replace(pearl.heir, "")) == []
+    assert written(home) == before
+    for name in ("memory_search", "memory_get_insights", "memory_export_grimoire"):
+        answer = send(server, "POST", f"/v1/tools/{name}", ARGUMENTS[name], golem=coral.heir)
+        assert answer.status_code == 200, answer.text
+        assert pearl.traces(answer.text) == []
+
+
+@pytest.mark.full
+@pytest.mark.row("X-9", "X-12", "INH-7")
+def test_a_token_births_no_golem_that_another_owner_has_or_would_have(
+    server: Served, home: Path, coral: Belongings, pearl: Belongings
+) -> None:
+    context = DerivationContext.open(home)
+    rows = zip(*(context.life("GolemBorn")[name].to_pylist() for name in ("golem_id", "born")), strict=True)
+    line_of = {golem: (born["lineage_id"], born["generation"]) for golem, born in rows}
+    lineage, generation = line_of[pearl.heir]
+    next_heir = golem_name(lineage, generation + 1)
+    context.log.close()
+    before = written(home)
+    asked = (
+        {"golem": next_heir},
+        {"golem": pearl.heir},
+        {"golem": "new-0000", "lineage": lineage},
+        {"golem": "new-0001", "owner": PEARL},
+        {"golem": "new-0002", "at": "9999-12-30T00:00:00Z"},
+    )
+    for body in asked:
+        answer = send(server, "POST", "/v1/golems", body)
+        assert 400 <= answer.status_code < 500, f"{body}: {answer.text}"
+        assert pearl.traces(answer.text.replace(body["golem"], "").replace(lineage, "").replace(PEARL, "")) == []
+    assert written(home) == before
+    assert send(server, "POST", "/v1/golems", {"golem": "new-0003"}).json()["owner_id"] == CORAL
+
+
+def written(home: Path) -> tuple[int, int]:
+    """Return the numbers of life events and records in the log and its journals."""
+    context = DerivationContext.open(home)
+    counts = context.log.life().num_rows, context.log.read_cycles(["tick"]).num_rows
+    context.log.close()
+    return counts
