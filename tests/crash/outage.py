@@ -21,6 +21,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from bardo_pipeline.derivation.legacy.bundle_store import is_whole, write_bundle
 from bardo_pipeline.errors import JournalError, LeaseError
@@ -629,6 +630,7 @@ def _missing_records(root: Path, rows: Sequence[object]) -> Iterator[str]:
 def _faults_after(
     root: Path, rows: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
 ) -> Iterator[str]:
+    yield from _unreadable_by_delta(root)
     _append_by_intruder(root, sent)
     acknowledged = {(each.golem_id, each.tick): each.digest for each in rows if isinstance(each, Record)}
     yield from _continue_life(root, sent, max((tick for golem_id, tick in acknowledged if golem_id == LIVE), default=0))
@@ -664,6 +666,16 @@ def _faults_after(
                 contents = [message.content for message in Conversations(home, log).view(each.golem_id)]
                 if each.content not in contents:
                     yield f"a message is gone: {each.content}"
+
+
+def _unreadable_by_delta(root: Path) -> Iterator[str]:
+    """Open the tables of the log as other readers of Delta do, before Bardo opens the home and repairs what it can."""
+    for path in sorted((root / "log").glob("*/_delta_log")):
+        if any(path.glob("*.json")):
+            try:
+                DeltaTable(path.parent).file_uris()
+            except Exception as error:  # the library raises errors of several kinds
+                yield f"Delta's library does not open {path.parent.name}: {error}"
 
 
 def _copies(

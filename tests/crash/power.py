@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,12 +32,15 @@ Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
 """Map names, or paths below the home, to (inode, whether it is a folder)."""
 
-Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "zeros", "kept", "stale", "blank", "mixed"]
+Mode = Literal[
+    "dropped", "deleted", "named", "scattered", "strewn", "newest", "torn", "zeros", "kept", "stale", "blank", "mixed"
+]  # fmt: skip
 """The fate of data that was not synced.
 
 dropped: all of it is lost. deleted: as dropped, but removed files are gone at once. named: all names are as last
 changed, as with a journaling file system, and no unsynced byte is behind them. scattered, strewn: a part of the new
-names exists and a part of the removed names is gone; each mode selects another part. torn, kept: of the bytes
+names exists and a part of the removed names is gone; each mode selects another part. newest: of the new names only the
+one that was made last exists, as if the disk wrote names in reverse. torn, kept: of the bytes
 overwritten in or appended to files with durable names, the first half is there, or all. stale: files hold the first
 bytes written since their last sync. zeros: files with durable names that were never synced have pages of zeros in
 their middle. blank, mixed: names as in named; bytes as in zeros, or for each file as in named, kept or zeros.
@@ -241,7 +244,9 @@ class Disk:
         if mode in ("named", "blank", "mixed"):
             listed = there
         elif mode in ("scattered", "strewn"):
-            listed = _scattered(listed, there, mode)
+            listed = _merged(listed, there, {path for path in {*listed, *there} if _falls(path, mode)})
+        elif mode == "newest":
+            listed = _merged(listed, there, self._newest(cut, listed, there))
         elif mode == "deleted":
             alive = {inode for inode, _ in there.values()}
             listed = {path: entry for path, entry in listed.items() if entry[0] in alive or path in there}
@@ -285,6 +290,17 @@ class Disk:
                     todo.append((f"{below}{name}/", inode))
         return collected, there
 
+    def _newest(self, cut: int, listed: Names, there: Names) -> set[str]:
+        """Return the path that got its name last of those that are not durable; empty without one."""
+        before: Names = {}
+        made = dict[str, int]()
+        for at, event in enumerate(self.events[:cut]):
+            if isinstance(event, Named):
+                made |= {path: at for path, entry in event.names.items() if before.get(path) != entry}
+                before = event.names
+        fresh = [path for path, entry in there.items() if listed.get(path) != entry]
+        return {max(fresh, key=lambda path: (made[path], path))} if fresh else set()
+
 
 def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
     """Write a tree of files to a real folder."""
@@ -322,14 +338,14 @@ def torn(before: bytes, after: bytes) -> bytes:
     return bytes(held)
 
 
-def _scattered(listed: Names, there: Names, mode: Mode) -> Names:
-    """Return durable names with some new names and without some removed ones; a renamed file has one name."""
-    chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and _falls(path, mode)}
+def _merged(listed: Names, there: Names, surviving: Collection[str]) -> Names:
+    """Return durable names with the surviving changes of names: new and removed ones; a renamed file has one name."""
+    chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and path in surviving}
     moved, alive = {inode for inode, _ in chosen.values()}, {inode for inode, _ in there.values()}
     kept = {
         path: entry
         for path, entry in listed.items()
-        if path in there or (entry[0] not in moved and (entry[0] in alive or _falls(path, mode)))
+        if path in there or (entry[0] not in moved and (entry[0] in alive or path in surviving))
     }
     mixed = kept | chosen
     return {path: entry for path, entry in mixed.items() if _has_folders(path, mixed)}
