@@ -28,7 +28,9 @@ LEAVING = "test_golems_leave_stay_out_and_enter_as_their_rules_say"
 SETTLED = "test_a_golem_whose_playbook_stays_out_passes_over_what_the_rule_settles_but_no_forced_tick"
 TRIED = "tests/property/heartbeat/test_choice_trials.py"
 MOVED = f"{TRIED}::test_re_centring_is_tried_over_hours_from_the_score_at_which_a_golem_would_act"
-LOANED = "tests/property/heartbeat/test_loan_trials.py"
+LOANED = (
+    "tests/property/heartbeat/test_loan_trials.py::test_each_trial_of_a_loan_states_interest_liquidations_and_costs"
+)
 LEARNED = "tests/unit/heartbeat/test_learned_loans.py"
 CLOSING = "test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"

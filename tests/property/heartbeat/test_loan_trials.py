@@ -19,7 +19,6 @@ from tests.support.fleets.loan_markets import CENTRE, RICH, done, indebted, lend
 from tests.support.fleets.memory_fleets import Lived, live
 
 POLICY = Policy()
-pytestmark = pytest.mark.row("HB-24")
 
 
 def stormy(bars: int, seed: int = 5) -> Market:
@@ -56,6 +55,7 @@ def compared(market: Market, collateral: str, golems: int = 2) -> set[tuple[str,
     return seen
 
 
+@pytest.mark.row("HB-24")
 @pytest.mark.parametrize("collateral", ["WETH", "USDC"])
 def test_each_trial_of_a_loan_states_interest_liquidations_and_costs(collateral: str) -> None:
     market = stormy(520)
@@ -65,18 +65,21 @@ def test_each_trial_of_a_loan_states_interest_liquidations_and_costs(collateral:
     assert {(h, a) for h, a, _ in seen} >= {(h, a) for h in ("30_ticks", "4_hours") for a in ("borrow", "repay")}
 
 
+@pytest.mark.row("HB-24")
 @pytest.mark.full
 def test_loans_are_tried_over_24_hours() -> None:
     seen = compared(stormy(2_900), "WETH", golems=4)
     assert ("24_hours", "borrow") in {(h, a) for h, a, _ in seen}
 
 
+@pytest.mark.row("HB-24")
 def test_a_loan_is_tried_for_golems_that_may_borrow_and_a_repayment_for_those_with_a_debt() -> None:
     assert not loans_tried(live(stormy(200), lineages=range(2), founding=RICH))
     first = indebted(stormy(200), 0.7).rows[0]
     assert not first["trials"]
 
 
+@pytest.mark.row("HB-24")
 def test_a_shadow_loan_is_liquidated_tick_by_tick_and_written_off_beyond_its_collateral() -> None:
     for ticks, asset in (
         ([CENTRE] * 3 + [CENTRE + 1_900, CENTRE + 2_000, CENTRE + 2_600] * 3, 1),
@@ -96,6 +99,7 @@ def test_a_shadow_loan_is_liquidated_tick_by_tick_and_written_off_beyond_its_col
         assert made[0] > 0.0 > made[1]
 
 
+@pytest.mark.row("HB-24")
 def test_trials_do_not_depend_on_the_other_golems_of_a_fleet() -> None:
     market, founding = stormy(300), replace(RICH, loan=loan(0.7))
     both = live(market, lineages=(0, 1), founding=founding)

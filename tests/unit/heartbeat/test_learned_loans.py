@@ -20,7 +20,6 @@ from tests.unit.curator.test_choice_rules import advice
 POLICY = Policy()
 RULES = POLICY.lending
 CALM = CENTRE
-pytestmark = pytest.mark.row("HB-24")
 
 
 def lived(*rules: dict[str, Any], collateral: str = "WETH", ticks: list[int] | None = None, thought_at: int = 0) -> Any:
@@ -42,7 +41,7 @@ def reason(row: dict[str, Any]) -> str:
     return text
 
 
-@pytest.mark.row("HB-4")
+@pytest.mark.row("HB-24", "HB-4")
 def test_a_golem_with_a_rule_against_borrowing_takes_no_loan_and_names_the_rule() -> None:
     rule = advice("borrow", horizon="4_hours", effect_ppm=-900)
     rows, plain = lived(rule), lived()
@@ -54,7 +53,7 @@ def test_a_golem_with_a_rule_against_borrowing_takes_no_loan_and_names_the_rule(
     assert "the playbook" not in reason(plain[0])
 
 
-@pytest.mark.row("HB-4")
+@pytest.mark.row("HB-24", "HB-4")
 @pytest.mark.parametrize("collateral", ["WETH", "USDC"])
 def test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral(collateral: str) -> None:
     assert done(lived(advice("repay", horizon="24_hours"), collateral=collateral)) == [], "it would repay at once"
@@ -82,6 +81,7 @@ def test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral(co
     assert pools[0]["liquidity"] == pools[1]["liquidity"]
 
 
+@pytest.mark.row("HB-24")
 def test_a_golem_with_a_rule_for_borrowing_borrows_again_after_a_liquidation() -> None:
     ticks = [CALM] * 10 + [CALM + 5_000] * 250
     rule = advice("borrow", horizon="4_hours")
@@ -96,12 +96,14 @@ def test_a_golem_with_a_rule_for_borrowing_borrows_again_after_a_liquidation() -
     assert again["actions"][0]["action_type"] == "borrow"
 
 
+@pytest.mark.row("HB-24")
 def test_a_golem_that_stays_out_of_a_regime_does_not_borrow_there_by_rule() -> None:
     rules = advice("borrow", horizon="4_hours"), advice("enter", effect_ppm=-900)
     assert done(lived(*rules)) == []
     assert done(lived(rules[0])) == [(1, "borrow", "executed", None)]
 
 
+@pytest.mark.row("HB-24")
 def test_a_repayment_by_rule_that_costs_too_much_gas_is_deferred() -> None:
     quiet = advice("repay", horizon="24_hours", regime="volatile", evidence_count=900)
     ticks = [CALM] * 60 + [CALM + 60 * (-1) ** i for i in range(60)]
@@ -116,7 +118,7 @@ def test_a_repayment_by_rule_that_costs_too_much_gas_is_deferred() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.row("MEM-8")
+@pytest.mark.row("HB-24", "MEM-8")
 def test_a_golem_whose_debt_costs_more_than_repaying_it_learns_to_repay_within_its_life() -> None:
     """The debt grows by 1.9 % in 4 hours: each window is a trial, and the rule that they teach closes the loan."""
     steps = np.random.default_rng(5).integers(-6, 7, 4_000)
