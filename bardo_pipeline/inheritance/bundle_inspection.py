@@ -6,6 +6,7 @@ Source: INH-7 ("checked before it is published and again before it is used"); ca
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -49,6 +50,11 @@ _PARTS = {
 
 _FACTS = ("baseline", "causal")
 """Sources whose entries decay as facts; all others must not (canon 6)."""
+
+_PERCENTILES = ("level_p10", "effect_low_ppm", "effect_mean_ppm", "effect_high_ppm", "level_p90")
+"""Columns of the percentiles that a baseline states, from the 10th to the 90th, all in the metric's unit."""
+
+_OUTER = ("level_p10", "level_p90")
 
 WHOLE_MAX = 2**53
 """Maximal absolute value of an integer in a bundle: exact in every JSON reader, and sums do not overflow."""
@@ -147,10 +153,28 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))
         faults += _named(entries, later, lambda row, n=name: f"{n} is {row[n]}, after the death that left it")
+    faults += _level_faults(entries)
     faults += _identity_faults(entries)
     if entries["rank"].to_pylist() != list(range(1, entries.num_rows + 1)):
         faults.append(f"{ENTRIES}: ranks do not run from 1 to {entries.num_rows}")
     return faults
+
+
+def _level_faults(entries: pa.Table) -> list[str]:
+    """Return baselines whose percentiles fall; one that states its quartiles alone has outer percentiles of 0."""
+    levels = entries.filter(pc.equal(entries["source"], "baseline"))
+    has_outer = pc.or_(pc.not_equal(levels["level_p10"], 0), pc.not_equal(levels["level_p90"], 0))
+    falls = pc.and_(has_outer, False)
+    for lower, upper in itertools.pairwise(_PERCENTILES):
+        falls_here = pc.greater(levels[lower], levels[upper])
+        is_outer = lower in _OUTER or upper in _OUTER
+        falls = pc.or_(falls, pc.and_(has_outer, falls_here) if is_outer else falls_here)
+    return _named(levels, falls, _falling_level)
+
+
+def _falling_level(row: Mapping[str, Any]) -> str:
+    figures = ", ".join(f"{name} {row[name]:,}" for name in _PERCENTILES)
+    return f"{figures} must not fall from one to the next"
 
 
 def _identity_faults(entries: pa.Table) -> list[str]:

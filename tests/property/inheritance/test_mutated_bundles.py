@@ -49,10 +49,12 @@ def signed_bundle(bundle: Bundle, key: Ed25519PrivateKey = OWNER) -> Bundle:
     return with_signature_file(bundle, canonical(signed(bundle, "owner-1", key)))
 
 
+LEVEL = {"level_p10": 9_000, "effect_low_ppm": 12_000, "effect_mean_ppm": 22_500, "effect_high_ppm": 31_000}
+LEVEL |= {"level_p90": 90_000}
 ROWS = (
     entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),
     *(entry(about=pattern("t", regime=r), kind="heuristic", confidence_ppm=900_000) for r in ("volatile", "unknown")),
-    entry(about=baseline("gas_price"), own_count=40, own_sum=900_000, effect_mean_ppm=22_500),
+    entry(about=baseline("gas_price"), own_count=40, own_sum=900_000, **LEVEL),
 )
 WHOLE = signed_bundle(bundle_of(*ROWS))
 ANOTHER = signed_bundle(bundle_of(*ROWS[:2]))
@@ -295,3 +297,37 @@ def test_an_entry_with_an_unknown_name_in_its_structure_is_refused(what: str) ->
     (fault, *_) = refusals(dict(signed_bundle(bundle_of(*ROWS, entry(about=about))).files))
     assert fault.startswith(f"{ENTRIES}: entry {entry(about=about)['entry_id']}: ")
     assert "which this version does not know" in fault or " without " in fault
+
+
+FALLING_LEVELS: dict[str, dict[str, int]] = {
+    "the 10th percentile above the quartile": {"level_p10": 12_001},
+    "the quartile above the median": {"effect_low_ppm": 22_501},
+    "the median above the quartile": {"effect_mean_ppm": 31_001},
+    "the quartile above the 90th percentile": {"effect_high_ppm": 90_001},
+    "no 90th percentile beside a 10th": {"level_p90": 0},
+    "quartiles alone that fall": {"level_p10": 0, "level_p90": 0, "effect_low_ppm": 22_501},
+}
+
+
+@pytest.mark.row("INH-7", "MEM-3")
+@pytest.mark.parametrize("name", FALLING_LEVELS)
+def test_a_level_whose_percentiles_fall_is_refused(name: str) -> None:
+    level = entry(about=baseline("gas_price"), **(LEVEL | FALLING_LEVELS[name]))
+    (fault,) = refusals(dict(signed_bundle(bundle_of(*ROWS[:3], level)).files))
+    figures = ", ".join(f"{column} {level[column]:,}" for column in LEVEL)
+    assert fault == f"{ENTRIES}: entry {level['entry_id']}: {figures} must not fall from one to the next"
+
+
+@pytest.mark.row("INH-7", "MEM-3")
+@pytest.mark.parametrize(
+    "figures", [{"level_p10": 0, "level_p90": 0}, dict.fromkeys(LEVEL, 0), dict.fromkeys(LEVEL, 7)]
+)
+def test_a_level_of_quartiles_alone_or_of_equal_percentiles_is_accepted(figures: dict[str, int]) -> None:
+    level = entry(about=baseline("gas_price"), **(LEVEL | figures))
+    assert refusals(dict(signed_bundle(bundle_of(*ROWS[:3], level)).files)) == []
+
+
+@pytest.mark.row("INH-7")
+def test_the_interval_of_a_pattern_need_not_hold_its_mean() -> None:
+    rule = entry(about="w", effect_mean_ppm=-300, effect_low_ppm=200, effect_high_ppm=100)
+    assert refusals(dict(signed_bundle(bundle_of(rule)).files)) == []
