@@ -347,7 +347,10 @@ def newest_checkpoint(path: Path, until: int) -> int | None:
 
 
 def point_to(path: Path, version: int) -> None:
-    """Point readers to this checkpoint, whose name is durable. A lost pointer only costs time."""
+    """Point readers to this checkpoint, whose name is durable.
+
+    A lost pointer only costs time. A torn one is damage of the log to `bardo verify`, so the draft is synced.
+    """
     log = path / "_delta_log"
     actions = pq.read_metadata(_checkpoint_path(path, version)).num_rows
     draft = log / f"{_HINT}.{uuid4()}.tmp"

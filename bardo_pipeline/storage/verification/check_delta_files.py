@@ -237,7 +237,7 @@ def _compare(walk: _Walk, version: int) -> None:
 
 
 def _check_pointer(walk: _Walk) -> None:
-    """Check the pointer to the newest checkpoint. It is overwritten without sync, so a power cut may leave it empty."""
+    """Check the pointer to the newest checkpoint. Delta's library does not sync it, so it may be empty."""
     path = walk.pin.path / "_delta_log" / "_last_checkpoint"
     try:
         content = path.read_bytes()
