@@ -9,6 +9,7 @@ import pytest
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
@@ -89,8 +90,6 @@ def test_an_interrupted_repeat_of_a_run_changes_no_projection(succeeded: Path, t
 
 def test_the_newest_playbooks_are_files_of_the_home(small_home: Path) -> None:
     stores = DerivationContext.open(small_home)
-    newest: dict[str, str] = {}
-    for row in stores.projections.read("playbooks").to_pylist():
-        newest[row["golem_id"]] = row["markdown"]
+    newest = dict(pages_of(stores.projections.read("playbooks"), stores.projections.read("lessons")))
     assert newest
     assert {g: (small_home / "playbooks" / g / "PLAYBOOK.md").read_text() for g in newest} == newest

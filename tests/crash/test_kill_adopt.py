@@ -8,6 +8,7 @@ import pytest
 
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.versions.side_derivations import adopt, open_beside, settle
@@ -59,8 +60,7 @@ def test_a_killed_adoption_is_complete_or_absent_and_resumed(brief_home: Path, t
     assert after.policy == WARNED
     settle(after, now=NOW)
     assert len(adoptions_of(after.log.life("DerivationAdopted"))) == 1
-    rows = after.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    pages = dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
+    pages = dict(pages_of(after.projections.read("playbooks"), after.projections.read("lessons")))
     assert {p.parent.name: p.read_text() for p in (root / "playbooks").glob("*/PLAYBOOK.md")} == pages
     assert all(table.equal for table in rebuild(after, now=NOW))
     assert verify(after.home).clean

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pyarrow as pa
-
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curator_state import CuratorState, load_state, save_sums, state_before
+from bardo_pipeline.derivation.dreams.playbook_pages import write_playbooks
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -115,19 +113,6 @@ def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[st
 
 _MARK = ".derivation"
 """File that names the derivation whose playbooks are written."""
-
-
-def write_playbooks(context: DerivationContext, versions: pa.Table) -> None:
-    """Write each golem's newest playbook among these rows as a file, if this derivation is in force."""
-    if not context.is_in_force:
-        return
-    ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    for golem_id, markdown in values_by_golem(ordered, "markdown").items():
-        page = context.home.playbook(golem_id)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        draft = page.with_name(".PLAYBOOK.md")
-        draft.write_text(markdown)
-        draft.replace(page)
 
 
 def follow_adoption(context: DerivationContext) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.playbook_pages import add_missing_sections, write_changed_sections
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
@@ -30,8 +31,9 @@ class _Lessons(RecomputedProjection):
         """Replace the lessons in the buckets with new or retracted hypotheses or new orders about lessons.
 
         New hypothesis rows are applied to the standing lessons. The lessons of a golem are made again from all its
-        hypotheses after a retraction, or after an owner's order about a lesson.
+        hypotheses after a retraction, or after an owner's order about a lesson. Pages of playbooks follow the lessons.
         """
+        add_missing_sections(context)
         table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
         seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
         since, noted_orders = None if seen is None else int(seen), table.noted("orders")
@@ -54,6 +56,7 @@ class _Lessons(RecomputedProjection):
         remade |= _out_of_order(table, new_rows, since)
         buckets = table.buckets({*upto, *remade})
         rows = _lessons_after(context, table.read(buckets), new_rows, remade)
+        write_changed_sections(context, {*upto, *remade}, rows)
         advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
         note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
         return [table.replace(rows, buckets, upto=advancing, note=note)]

@@ -23,11 +23,11 @@ from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.derivation.incremental.record_queries import (
     curated_through,
     rows_of_golems,
     rows_of_other_golems,
-    values_by_golem,
 )
 from bardo_pipeline.derivation.katabasis.scars import rederive_failures
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
@@ -220,10 +220,9 @@ def _entries(proof: _Proof) -> Iterator[Remains]:
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("playbooks", ("version",), proof.standing("playbooks"), proof.rederived.playbooks)
-    last = values_by_golem(proof.rederived.playbooks.sort_by("version"), "markdown")
-    for golem_id, markdown in last.items():
+    for golem_id, text in pages_of(proof.rederived.playbooks, proof.lessons):
         page = proof.context.home.playbook(golem_id)
-        if page.exists() and page.read_text() != markdown:
+        if page.exists() and page.read_text() != text:
             yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
 
 

@@ -27,6 +27,7 @@ from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles, stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.repair.removal_proof import remains
@@ -245,7 +246,7 @@ def test_a_reorg_rewrites_the_playbook_that_depends_on_it(tmp_path: Path) -> Non
     derive_all(stores)
     standing = stores.projections.read("playbooks")
     assert standing.num_rows < versions
-    assert page.read_text() == standing["markdown"][-1].as_py() != before
+    assert page.read_text() == dict(pages_of(standing, stores.projections.read("lessons")))["g-0"] != before
     refresh_index(stores)
     assert remains(stores) == []
 

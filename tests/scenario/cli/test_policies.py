@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
@@ -36,9 +37,8 @@ def json_of(*words: str, home: Path) -> Any:
 
 
 def pages(stores: DerivationContext) -> dict[str, str]:
-    """Return the newest derived playbook of each golem."""
-    rows = stores.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    return dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
+    """Return the page of each golem's newest derived playbook and its lessons."""
+    return dict(pages_of(stores.projections.read("playbooks"), stores.projections.read("lessons")))
 
 
 def files(root: Path) -> dict[str, str]:
