@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -123,66 +119,3 @@ def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Pat
     assert tools == []
     assert called.is_error
     assert called.structured_content["error"] == "MemoryGateError"
-
-
-MODULES = Path(os.environ.get("BARDO_NODE_MODULES", "node_modules")).absolute()
-"""Folder in which `npm install --ignore-scripts @modelcontextprotocol/sdk` has put the protocol's TypeScript client."""
-
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (MODULES / "@modelcontextprotocol" / "sdk").exists(),
-    reason="BARDO_NODE_MODULES names no folder with @modelcontextprotocol/sdk, or there is no node",
-)
-
-_STDIO = """
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-const [command, ...args] = JSON.parse(process.env.SERVER);
-const client = new Client({ name: "test", version: "1" });
-await client.connect(new StdioClientTransport({ command, args, env: process.env }));
-const { tools } = await client.listTools();
-const stored = await client.callTool({ name: "memory_store_strategy", arguments: JSON.parse(process.env.STRATEGY) });
-console.log(JSON.stringify([tools.map((tool) => tool.name), stored.structuredContent.version]));
-await client.close();
-"""
-
-
-def run_node(program: str, folder: Path, **environment: str) -> str:
-    """Run a program that may import the TypeScript client, and return its output."""
-    (folder / "agent.mjs").write_text(program)
-    (folder / "node_modules").symlink_to(MODULES)
-    done = subprocess.run(
-        ["node", "agent.mjs"],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@needs_node
-@pytest.mark.full
-@pytest.mark.row("MEM-21", "X-13")
-def test_the_typescript_program_of_the_guide_stores_and_finds_a_text(two_owners_home: Path, tmp_path: Path) -> None:
-    home = copy_home(two_owners_home, tmp_path / "home")
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "server.md").read_text()
-    (program,) = re.findall(r"```typescript\n(.*?)```", page, re.DOTALL)
-    with served(home, CORAL) as server:
-        heir, token = belongings(home, CORAL).heir, server.tokens[CORAL]
-        program = program.replace("[0].content", '.map((hit) => hit.content).join("|")')
-        printed = run_node(program, tmp_path, BARDO_URL=server.url, BARDO_TOKEN=token, BARDO_GOLEM=heir)
-    assert printed.startswith(f"{len(TOOLS)} ")
-    assert "Swaps after 22:00 UTC cost half the gas." in printed
-
-
-@needs_node
-@pytest.mark.full
-@pytest.mark.row("MEM-21", "X-13")
-def test_a_typescript_client_drives_the_tools_over_stdio(two_owners_home: Path, tmp_path: Path) -> None:
-    home = copy_home(two_owners_home, tmp_path / "home")
-    command = [sys.executable, "-m", "bardo_pipeline.cli.entry", "serve", "--mcp-stdio", "--home", str(home)]
-    command += ["--owner", CORAL, "--golem", belongings(home, CORAL).heir]
-    given = {"SERVER": json.dumps(command), "STRATEGY": json.dumps(STRATEGY), "BARDO_MEMORY_ENABLED": "true"}
-    assert json.loads(run_node(_STDIO, tmp_path, **given)) == [list(TOOLS), 1]
