@@ -143,5 +143,5 @@ def golem_of(context: DerivationContext, caller: Caller) -> str:
     living = sorted(name for name in births_of(context) if name not in dead)
     if len(living) != 1:
         raise ServerError(400, "GolemMissingError", f"the request names no golem, and {len(living)} golems live here",
-                          "name one in the header `Bardo-Golem`")  # fmt: skip
+                          "name one in the header `Bardo-Golem`, or over MCP in the argument golem_id")  # fmt: skip
     return living[0]

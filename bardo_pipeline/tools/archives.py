@@ -222,7 +222,8 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
     content_hash, archive = read_archive(call, arguments.path)
     known = call.contents("ArchiveImported", content_hash=content_hash)
     if known:
-        raise ToolError(f"golem {call.golem_id} imported this archive at {known[0]['at'].isoformat()}: nothing is left")
+        at = known[0]["at"].isoformat()
+        raise ToolError(f"golem {call.golem_id} imported this archive at {at}, nothing is left: name another archive")
     held = {insight.content for insight in call.insights().values()}
     archive = archive.model_copy(update={"insights": tuple(i for i in archive.insights if i.content not in held)})
     events = _imported_events(call, archive, arguments.import_confidence)

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.errors import ConfigError, ToolError
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import Home, bucket_of, typed_disk_errors
-from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.tools.catalogue import tool_named
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.schemas import Result
@@ -54,7 +53,7 @@ def call_tool(
     try:
         given = tool.arguments.model_validate(dict(arguments))
     except ValidationError as error:
-        raise ToolError(f"tool {name}: {sentence_of(error)}") from None
+        raise tool.argument_error(error) from None
     params_hash = hash_of(given.model_dump(mode="json"))
     at = clock()
     if at.utcoffset() != timedelta(0):

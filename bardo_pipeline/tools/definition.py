@@ -9,6 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
+from bardo_pipeline.errors import ToolError
+from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.tools.schemas import Arguments, Result
 from bardo_pipeline.tools.tool_call import ToolCall
 
@@ -76,6 +80,16 @@ class Tool:
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments."""
         return self.arguments.model_json_schema()
+
+    def argument_error(self, error: ValidationError) -> ToolError:
+        """Return the refusal of invalid arguments: it names the tool, each wrong argument, and the correction."""
+        fields = self.arguments.model_fields
+        named = {str(detail["loc"][0]) for detail in error.errors(include_url=False) if detail["loc"]}
+        wrong = [name for name in fields if name in named]
+        cures = [f"give a valid {' and '.join(wrong)}"] if wrong else []
+        cures += ["leave out other arguments"] if named - fields.keys() else []
+        cure = ", ".join(cures) or "give an object of arguments"
+        return ToolError(f"tool {self.name}: {sentence_of(error)}: {cure}; the tool takes {', '.join(fields)}")
 
     @property
     def output_schema(self) -> dict[str, Any]:

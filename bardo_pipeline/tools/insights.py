@@ -190,7 +190,8 @@ def _check(arguments: ManageInsightArguments) -> None:
     required = {"ADD": ("content", "category"), "EDIT": ("insight_id", "content")}
     missing = [n for n in required.get(arguments.operation, ("insight_id",)) if getattr(arguments, n) is None]
     if missing:
-        raise ToolError(f"{arguments.operation} of an insight needs {' and '.join(missing)}")
+        needed = " and ".join(missing)
+        raise ToolError(f"{arguments.operation} of an insight needs {needed}: give {needed}")
     if arguments.category not in (None, *CATEGORIES):
         raise ToolError(f"there is no category {arguments.category!r}: take one of {', '.join(CATEGORIES)}")
 
@@ -263,7 +264,7 @@ def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsigh
     try:
         entry = find_entry(grimoire, arguments.insight_id or "", active=True)
     except QueryError as error:
-        raise ToolError(f"{error}; memory_get_insights lists the insights of the golem") from None
+        raise ToolError(f"{error}: memory_get_insights lists the insights of the golem") from None
     entry_id, confidence = entry["entry_id"], entry["confidence_now_ppm"] / PPM
     for order in pending_orders(context, grimoire, entry_id):
         confidence = confidence if order.confidence is None else order.confidence

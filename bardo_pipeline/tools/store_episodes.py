@@ -15,7 +15,6 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import Stored, store_texts
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.events.experience.stored_text import StoredText
-from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.tools.episode_tools import STORE_EPISODE, StoreEpisodeArguments, episode_text
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.schemas import WriteCounts
@@ -105,4 +104,4 @@ def _arguments(episode: object) -> StoreEpisodeArguments:
     try:
         return StoreEpisodeArguments.model_validate(episode)
     except ValidationError as error:
-        raise ToolError(f"tool {STORE_EPISODE.name}: {sentence_of(error)}") from None
+        raise STORE_EPISODE.argument_error(error) from None

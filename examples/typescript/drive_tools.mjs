@@ -183,6 +183,7 @@ try {
   const refused = await client.callTool({ name: "memory_search", arguments: { query: "gas", limit: 0 } });
   assert.ok(refused.isError, "a limit of 0 is refused");
   assert.match(refused.structuredContent.message, /memory_search.*limit/s);
+  assert.match(refused.structuredContent.cure, /^give a valid limit/);
   console.log(`refused: ${refused.structuredContent.message}`);
 } finally {
   await client.close();

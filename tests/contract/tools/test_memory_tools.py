@@ -9,6 +9,7 @@ import pytest
 from bardo_pipeline.derivation.event_stream.sources import Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.errors import MemoryGateError, QueryError, ToolError
+from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.tool_call import hash_of
@@ -73,8 +74,9 @@ def test_strategies_are_found_by_chain_and_pair_and_stay_with_their_golem(home: 
 def test_an_invalid_call_is_refused_and_records_nothing(
     home: ToolHome, name: str, arguments: dict[str, object], part: str
 ) -> None:
-    with pytest.raises(ToolError, match=part):
+    with pytest.raises(ToolError, match=part) as refused:
         home.call_with(name, arguments)
+    assert document_of(refused.value)["cure"].startswith(("give ", "leave out ", "call one of "))
     assert home.kinds() == []
 
 

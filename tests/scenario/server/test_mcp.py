@@ -104,6 +104,51 @@ def test_tools_over_stdio_write_for_the_named_golem(two_owners_home: Path, tmp_p
 
 
 @pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_each_refusal_names_its_thing_and_its_cure(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    coral, pearl = belongings(home, CORAL), belongings(home, PEARL)
+    outcome = {"execution_id": "run-9", "realized_pnl": 1.0, "gas_used_usd": 0.1}
+    refusals: list[tuple[str, dict[str, Any], str, str, str]] = [
+        ("memory_search", {"query": "gas", "limit": 0}, "ToolError", "limit", "give a valid limit"),
+        ("memory_search", {}, "ToolError", "query", "give a valid query"),
+        ("memory_search", {"query": "gas", "a: b": 1}, "ToolError", "a: b", "leave out other arguments"),
+        ("memory_search", {"query": "gas", "golem_id": 7}, "ToolError", "golem_id", "give the id of a golem"),
+        ("memory_search", {"query": "gas", "golem_id": "g-none"}, "UnknownGolemError", "g-none", "`bardo sql"),
+        ("memory_search", {"query": "gas", "golem_id": pearl.heir}, "UnknownGolemError", pearl.heir, "`bardo sql"),
+        ("memory_store_strategy", {**STRATEGY, "golem_id": coral.golem}, "ToolError", coral.golem, "call memory_store"),
+        ("memory_forget", {}, "ToolError", "memory_forget", "call one of memory_store_episode"),
+        ("memory_manage_insight", {"operation": "ADD", "content": "x"}, "ToolError", "category", "give category"),
+        ("memory_manage_insight", {"operation": "UPVOTE", "insight_id": "x"}, "ToolError", "x", "memory_get_insights"),
+        ("memory_get_insights", {"category": "red"}, "ToolError", "red", "take one of"),
+        ("memory_record_outcome", outcome, "ToolError", "run-9", "call memory_record_execution"),
+        ("memory_import_grimoire", {"path": "none.json"}, "ToolError", "none.json", "export one"),
+    ]
+
+    async def call_all(client: Client) -> list[Any]:
+        return [await client.call_tool(name, given) for name, given, *_ in refusals]
+
+    async def search(client: Client) -> Any:
+        return await client.call_tool("memory_search", {"query": "gas"})
+
+    with served(home, CORAL) as server:
+        token = server.tokens[CORAL]
+        answers = asyncio.run(use_over_http(server.url, token, call_all, **{"bardo-golem": coral.heir}))
+        nameless = asyncio.run(use_over_http(server.url, server.tokens[None], search))
+    assert nameless.structured_content["error"] == "GolemMissingError"
+    assert "golem_id" in nameless.structured_content["cure"]
+    for (name, _, error, thing, cure), answer in zip(refusals, answers, strict=True):
+        document = answer.structured_content
+        assert answer.is_error, name
+        assert document["error"] == error, document
+        assert thing in document["message"], document
+        assert (document["cure"] or "").startswith(cure), document
+    stores = DerivationContext.open(home)
+    assert stores.life("StrategyStored").num_rows == 0
+    stores.log.close()
+
+
+@pytest.mark.full
 @pytest.mark.row("MEM-21")
 def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Path, tmp_path: Path) -> None:
     home = copy_home(two_owners_home, tmp_path / "home")
@@ -119,3 +164,4 @@ def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Pat
     assert tools == []
     assert called.is_error
     assert called.structured_content["error"] == "MemoryGateError"
+    assert called.structured_content["cure"] == "set BARDO_MEMORY_ENABLED=true"

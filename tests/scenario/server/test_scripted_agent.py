@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
-from pydantic_ai.messages import ModelMessage, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from bardo_pipeline.derivation.context import DerivationContext
@@ -68,9 +69,9 @@ def scripted(results: Results, errors: list[Any]) -> Callable[[list[ModelMessage
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         assert {tool.name for tool in info.function_tools} == set(TOOLS)
         for part in messages[-1].parts:
-            if isinstance(part, ToolReturnPart):
+            if isinstance(part, ToolReturnPart) and part.outcome == "success":
                 results[part.tool_name] = part.content
-            elif isinstance(part, RetryPromptPart):
+            elif isinstance(part, ToolReturnPart):
                 errors.append(part.content)
         done = len(results) + len(errors)
         if done >= len(SCRIPT):
@@ -91,6 +92,57 @@ async def run_agent(url: str, token: str, golem: str) -> tuple[str, Results, lis
     async with agent:
         ran = await agent.run("Keep what you learn.")
     return ran.output, results, errors
+
+
+async def run_correcting_agent(url: str, token: str, golem: str) -> tuple[str, list[ToolReturnPart], list[Any]]:
+    """Run an agent that calls a tool without an argument and gives the one that the refusal's cure names.
+
+    Returns its last words, the refusals, and the results.
+    """
+    refusals: list[ToolReturnPart] = []
+    results: list[Any] = []
+    arguments: dict[str, Any] = {"operation": "ADD", "content": "Swap late in the day."}
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        for part in messages[-1].parts:
+            if isinstance(part, ToolReturnPart) and part.outcome == "success":
+                results.append(part.content)
+            elif isinstance(part, ToolReturnPart):
+                refusals.append(part)
+                assert isinstance(part.content, str)
+                named = str(json.loads(part.content)["cure"]).removeprefix("give ")
+                arguments[named] = "gas_timing"
+        if results:
+            return ModelResponse([TextPart("stored")])
+        return ModelResponse([ToolCallPart("memory_manage_insight", dict(arguments))])
+
+    headers = {"authorization": f"Bearer {token}", "bardo-golem": golem}
+    toolset: MCPToolset[None] = MCPToolset(f"{url}/mcp", headers=headers, init_timeout=60, read_timeout=60)
+    agent = Agent(FunctionModel(respond), toolsets=[toolset])
+    async with agent:
+        ran = await agent.run("Keep what you learn.")
+    return ran.output, refusals, results
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-21", "X-13")
+def test_an_agent_corrects_a_refused_call_by_its_cure(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(home, CORAL).heir
+    with served(home, CORAL) as server:
+        words, refusals, results = asyncio.run(run_correcting_agent(server.url, server.tokens[CORAL], heir))
+    assert words == "stored"
+    (refusal,) = refusals
+    assert (refusal.tool_name, refusal.outcome) == ("memory_manage_insight", "retried")
+    assert json.loads(str(refusal.content)) == {
+        "error": "ToolError",
+        "message": "ADD of an insight needs category: give category",
+        "cure": "give category",
+    }
+    assert [result["counts"]["after"] for result in results] == [1]
+    stores = DerivationContext.open(home)
+    assert stores.life("InsightManaged")["golem_id"].to_pylist() == [heir]
+    stores.log.close()
 
 
 @pytest.mark.full
