@@ -17,7 +17,8 @@ import sys
 import tempfile
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, tzinfo
 from functools import cache, partial
 from itertools import zip_longest
@@ -31,12 +32,16 @@ from click import Command
 from click.testing import CliRunner
 
 from bardo_pipeline.cli.app import command
+from bardo_pipeline.cli.entry import answered
+from bardo_pipeline.client.running_server import FILE
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
+from bardo_pipeline.derivation.legacy.data_docs import judge_with_docs
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
+from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.events.custody.hash_chain import content_of, signed_message
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
@@ -46,12 +51,16 @@ from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.embedding.embedders import open_embedder
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, replace_file
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
+from bardo_pipeline.tools.archives import EXPORT_GRIMOIRE, IMPORT_GRIMOIRE
+from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.tools.tool_call import Caller
 from tests.support.homes.tampered_homes import KEY, KEY_ID, PUBLIC, lines
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import entry
@@ -84,10 +93,21 @@ KINDS: Mapping[str, str] = {
     "keys": r"keys/.*",
     "conversations": r"conversations/.*",
     "playbooks": r"playbooks/.*",
+    "archives": r"archives/.*",
+    "documents": r"data_docs/.*|dbt_docs\.html",
+    "server.json": r"server\.json",
     "home.json": r"home\.json",
     "bardo.toml": r"bardo\.toml",
 }
 """Kind of file -> pattern of its path below the home; the first match counts."""
+
+UNJUDGED: Mapping[str, str] = {
+    r"locks/.*": "no command reads their content",
+    r"journal/[^/]+/lock": "limits of a writer for health checks; the policy's count in place of unreadable ones",
+    r"models/.*": "embedding models are made outside of the home",
+    r"spool/.*\.jsonl": "a line without a signature is what its sender wrote: another bit is another line",
+}
+"""Pattern of files that have no kind -> the reason why their damage is not judged."""
 
 
 class Damage(NamedTuple):
@@ -130,6 +150,10 @@ def furnish(root: Path, *, marts: bool) -> None:
     stores = DerivationContext.open(root)
     home, log = stores.home, stores.log
     owner = stores.life_fields("GolemBorn", "owner_id")["owner_id"][0].as_py()
+    record_founder(
+        stores, None, owner_id=owner, lineage_id=f"{owner}/reader of archives", founding=Founding((owner,)),
+        market=UNKNOWN, at=NOW, now=NOW,
+    )  # fmt: skip
     OwnerKeys(home, log).make(owner, bytes(range(32)), NOW)
     sign_all_bundles(stores, now=NOW)
     SealKeys(home).make(log, "sealed", bytes(range(1, 33)), NOW)
@@ -142,10 +166,17 @@ def furnish(root: Path, *, marts: bool) -> None:
     bundle = bundle_of(entry(about="h", kind="heuristic", validations=3, confidence_ppm=900_000))
     import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)
     log.record([life_event(SIGNED, NOW, KeyRegistered(key_id=KEY_ID, public_key=PUBLIC, tick_from=1))], NOW)
-    derive_home(stores, clock=lambda: NOW, marts=marts)
+    derive_home(stores, clock=lambda: NOW, marts=marts, data_docs="first")
     TickIndex.open(home, log)
     tend(home, log, stores.policy, now=NOW)
     refresh_index(stores)
+    golem = stores.projections.replaceable("grimoire").read()["golem_id"][0].as_py()
+    call_tool(
+        stores, Caller(golem, None), EXPORT_GRIMOIRE.name, {}, clock=lambda: NOW, ids=lambda: "export",
+        gate=MemoryGate(enabled=True),
+    )  # fmt: skip
+    facts = {"url": f"http://127.0.0.1:{_CLOSED_PORT}", "token": "f" * 64, "pid": 1, "instance": "killed"}
+    replace_file(root / FILE, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     log.close()
     (root / "bardo.toml").write_text("[heartbeat]\nmax_daily_cost_usd = 12.5\n")
     sent = lines(1, 2)
@@ -158,9 +189,13 @@ def furnish(root: Path, *, marts: bool) -> None:
     with EventWriter.open(home, WAITING, clock=lambda: NOW, policy=pairs, drain="none", writer="gone") as writer:
         for line in lines(1, 3, "waiting"):
             writer.append(line)
-        shutil.copytree(root, root.with_name(f".{root.name}.killed"))  # as after a kill at this point
+        shutil.copytree(root, root.with_name(f".{root.name}.killed"), symlinks=True)  # as after a kill at this point
     shutil.rmtree(root)
     root.with_name(f".{root.name}.killed").rename(root)
+
+
+_CLOSED_PORT = 9
+"""Port of the server that was killed; no program of this machine listens there."""
 
 
 class Bench:
@@ -187,7 +222,7 @@ class Bench:
     def copy(self) -> Path:
         """Return a fresh copy of the home, in a folder of its own because caches of this process go by path."""
         target = Path(tempfile.mkdtemp(dir=self._copies)) / "home"
-        shutil.copytree(self.root, target)
+        shutil.copytree(self.root, target, symlinks=True)
         return target
 
     def answers(self, home: Path, names: Sequence[str]) -> Iterator[tuple[str, Answer]]:
@@ -200,18 +235,20 @@ class Bench:
         ):
             for name in names:
                 words = [word.replace(str(self.root), str(home)) for word in self.commands[name]]
+                if name in _OTHERS:
+                    yield name, _answer_of(partial(_OTHERS[name], home, words), home)
+                    continue
                 result = CliRunner().invoke(cast(Command, command()), words)
                 error = None if isinstance(result.exception, SystemExit) else result.exception
                 yield name, Answer(_plain(result.output, home), result.exit_code, error)
 
     def kinds(self) -> dict[str, list[str]]:
-        """Return the files of each kind, as paths below the home; empty files and locks cannot be damaged."""
+        """Return the files of each kind, as paths below the home; empty files cannot be damaged."""
         by_kind = defaultdict(list)
         for path in sorted(self.root.rglob("*")):
             name = path.relative_to(self.root).as_posix()
-            kind = next((kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, name)), None)
-            if kind is not None and path.is_file() and path.stat().st_size:
-                by_kind[kind].append(name)
+            if path.is_file() and path.stat().st_size and not any(re.fullmatch(pattern, name) for pattern in UNJUDGED):
+                by_kind[kind_of(name)].append(name)
         return dict(by_kind)
 
     def judge(self, kind: str, damage: Damage) -> tuple[Outcome, str]:
@@ -233,6 +270,54 @@ class Bench:
             return worst, why
         finally:
             shutil.rmtree(home.parent)
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a file by its path below the home. Raises ValueError for a path without a kind."""
+    kind = next((kind for kind, pattern in KINDS.items() if re.fullmatch(pattern, name)), None)
+    if kind is None:
+        raise ValueError(f"{name} has no kind: name in tests/bits.py the commands that read it")
+    return kind
+
+
+def _import_archive(home: Path, words: list[str]) -> str:
+    """Import the archive of a golem as the tool of the server does, without recording it."""
+    stores = DerivationContext.open(home)
+    (path,) = (home / "archives").rglob("*.json")
+    dead = {words[0], *stores.life("DeathDeclared")["golem_id"].to_pylist()}
+    golem = next(golem for golem in stores.life("GolemBorn")["golem_id"].to_pylist() if golem not in dead)
+    arguments = {"path": str(path), "dry_run": True}
+    with closing(stores.log):
+        return repr(call_tool(stores, Caller(golem, None), IMPORT_GRIMOIRE.name, arguments, clock=lambda: NOW,
+                              ids=lambda: "import", gate=MemoryGate(enabled=True)))  # fmt: skip
+
+
+def _ask_server(home: Path, words: list[str]) -> str:
+    """Look for the running server of the home as `bardo ask` does, while another program holds the server's lock."""
+    with Home.open(home).lock("server"):
+        return f"answered by the server: {answered(words, os.environ)}"
+
+
+def _document_again(home: Path, _: list[str]) -> str:
+    """Judge the bundles without documents as `bardo derive` does; it reads the lists of documented bundles."""
+    stores = DerivationContext.open(home)
+    with closing(stores.log):
+        return f"judged: {len(judge_with_docs(stores, now=NOW, run='second').fresh.judged)}"
+
+
+_OTHERS: Mapping[str, Callable[[Path, list[str]], str]] = {
+    "import archive": _import_archive,
+    "ask server": _ask_server,
+    "document again": _document_again,
+}
+"""Readers that are no command of their own: the tools, a part of the program `bardo`, and a part of `bardo derive`."""
+
+
+def _answer_of(read: Callable[[], str], home: Path) -> Answer:
+    try:
+        return Answer(_plain(read(), home), 0, None)
+    except Exception as error:
+        return Answer("", 1, error)
 
 
 _EMBEDDER = cache(open_embedder)
@@ -274,6 +359,9 @@ def _commands(
         "seal": ["seal", "list"],
         "owner key": ["bundle", "sign"],
         "sql": ["sql", "select * from fct_ticks order by all"],
+        "import archive": [golem],
+        "ask server": ["ask", golem, "what about gas?"],
+        "document again": [],
         "drain": ["drain"],
         "spool": ["spool", "take"],
     }
@@ -316,11 +404,17 @@ READ_BY: Mapping[str, Sequence[str]] = {
     "keys": ("verify", "seal", "owner key"),
     "conversations": ("verify", "conversation"),
     "playbooks": ("verify", "golem"),
+    "archives": ("verify", "import archive"),
+    "documents": ("verify", "status", "document again"),
+    "server.json": ("ask server", "ask"),
     "home.json": ("verify", "status", "golem"),
     "bardo.toml": ("verify", "status", "ask"),
 }
-"""Kind of file -> the commands that read it. `bardo config` is left out for bardo.toml: the user edits that file, so
-another value in it is another configuration."""
+"""Kind of file -> the commands that read it.
+
+Browsers read the pages of documents. `bardo config` is left out for bardo.toml: the user edits that file, so another
+value in it is another configuration.
+"""
 
 
 def _plain(text: str, home: Path) -> str:

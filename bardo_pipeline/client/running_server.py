@@ -9,10 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 FILE, LOCK = "server.json", "locks/server.lock"
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
+_PORT_MAX = 65_535
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,17 @@ class RunningServer:
 
 
 def running_server(home: Path) -> RunningServer | None:
-    """Return the running server of the home in this folder; None without one, or if this user may not use it."""
+    """Return the running server of the home in this folder; None without one, or if this user may not use it.
+
+    A file that is damaged counts as no server: its token is sent to no other machine.
+    """
     if not _is_locked(home / LOCK):
         return None
     try:
         facts = json.loads((home / FILE).read_bytes())
-        return RunningServer(**{name: facts[name] for name in ("url", "token", "pid", "instance")})
+        server = RunningServer(**{name: facts[name] for name in ("url", "token", "pid", "instance")})
+        is_usable = _ADDRESS.fullmatch(server.url) is not None and int(server.url.rpartition(":")[2]) <= _PORT_MAX
+        return server if is_usable and isinstance(server.token, str) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -80,7 +80,7 @@ def _document(site: Path, verdicts: Verdicts) -> None:
 def _judged_again(context: DerivationContext, passed: dict[str, bool], site: Path) -> Verdicts:
     """Judge again the candidates that have a verdict but no Data Docs. Records nothing."""
     pages = data_docs(context.home).glob(f"*/{DOCUMENTED}")
-    wanted = passed.keys() - {name for page in pages for name in page.read_text().split()}
+    wanted = passed.keys() - {name for page in pages for name in page.read_text("utf-8", "replace").split()}
     rows = publish_legacies.candidate_rows(context, sorted(wanted))
     if not rows:
         return Verdicts((), None)

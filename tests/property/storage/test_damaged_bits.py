@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from tests.bits import KINDS, Bench, Damage, append_ends, damages, furnish
+from tests.bits import KINDS, READ_BY, Bench, Damage, append_ends, damages, furnish, kind_of
 from tests.conftest import copy_home
 
-QUICK = {"checksum manifests", "tick index", "heads", "keys", "conversations", "quarantine", "leases", "home.json"}
+QUICK = {"checksum manifests", "tick index", "heads", "keys", "conversations", "quarantine", "leases", "home.json",
+         "server.json"}  # fmt: skip
 """Kinds that few and fast commands read."""
 
 
@@ -32,6 +33,40 @@ def test_commands_detect_flipped_bits_and_cut_files(bench: Bench) -> None:
     drawn = [(kind, damage) for kind, damage in damages(bench, 22, 22, Random(7)) if kind in QUICK]
     assert {kind for kind, _ in drawn} == QUICK
     assert wrong(bench, drawn[:12]) == []
+
+
+@pytest.mark.row("X-9")
+def test_every_file_of_a_home_has_a_kind(bench: Bench) -> None:
+    assert {kind_of(name) for name in ("warehouse.duckdb", "dbt_docs.html")} == {"warehouse", "documents"}
+    unknown = bench.root / "index" / "words.arrow"
+    unknown.write_bytes(b"ARROW1")
+    try:
+        with pytest.raises(ValueError, match=r"index/words\.arrow has no kind"):
+            bench.kinds()
+    finally:
+        unknown.unlink()
+    assert set(READ_BY) == set(KINDS)
+    assert {name for names in READ_BY.values() for name in names} <= {*bench.commands, "sql"}
+
+
+@pytest.mark.row("X-9")
+def test_an_unreadable_server_file_leaves_the_question_to_the_command(bench: Bench) -> None:
+    whole = (bench.root / "server.json").read_bytes()
+    port = whole.index(b':9"')
+    for damage in (
+        Damage("server.json", "cut", 0),
+        Damage("server.json", "cut", len(whole) // 2),
+        Damage("server.json", "flip", 8 * port),
+        Damage("server.json", "flip", 8 * whole.index(b"127")),
+    ):
+        assert bench.judge("server.json", damage)[0] == "equal", damage
+
+
+@pytest.mark.row("X-9")
+def test_an_unreadable_list_of_documented_bundles_stops_no_derivation(bench: Bench) -> None:
+    (path,) = (name for name in bench.kinds()["documents"] if name.endswith("bundles.txt"))
+    outcome, why = bench.judge("documents", Damage(path, "flip", 7))
+    assert outcome == "equal", why
 
 
 @pytest.mark.row("X-9", "EV-3", "EV-9")
