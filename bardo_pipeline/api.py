@@ -26,6 +26,7 @@ from bardo_pipeline.derivation.memory.free_texts import Stored, TextsFound, stor
 from bardo_pipeline.derivation.memory.free_texts import search_texts as _search_texts
 from bardo_pipeline.derivation.memory.golem_advice import advice_of
 from bardo_pipeline.derivation.memory.search import search as _search
+from bardo_pipeline.derivation.memory.search import search_table
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import ConfigError
@@ -221,7 +222,8 @@ def search(
     2
     """
     with _opened(home) as context:
-        return _search(context, question, now=utc_now(), store=store, golem_id=golem_id, filters=filters, limit=limit)
+        rows = _search(context, question, now=utc_now(), store=store, golem_id=golem_id, filters=filters, limit=limit)
+        return search_table(rows)
 
 
 def store_episode(

@@ -2,8 +2,8 @@
 
 The server is a process of its own; the callers share this one. Questions are warm: each was asked before, so its vector
 is kept. The callers of questions write bare HTTP, because sixteen callers of httpx in one process spend 1.6 ms of its
-processor time on a request, one after the other, which no caller with a process of its own waits for. A call by the
-library's client is measured alone beside it.
+processor time on a request, one after the other, which no caller with a process of its own waits for. The line of a
+search also states the time of one call by the library's client.
 """
 
 from __future__ import annotations

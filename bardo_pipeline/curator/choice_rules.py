@@ -21,7 +21,7 @@ from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, e
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, recentring_of_act, width_of_act
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, width_of_act
 from bardo_pipeline.policy import Policy
 
 PRESENCE = ("trait", "enter", "stay_out", "leave")
@@ -65,8 +65,14 @@ class Choices:
         width, width_rule, presence, presence_rule, loan, loan_rule = (
             tuple(row[f.name][r] for r in REGIMES) for f in CHOICE_FIELDS
         )
-        codes = (tuple(words.index(word) for word in part) for words, part in ((PRESENCE, presence), (LOANS, loan)))
-        return cls(width, width_rule, next(codes), presence_rule, next(codes), loan_rule)
+        return cls(
+            width,
+            width_rule,
+            tuple(map(PRESENCE.index, presence)),
+            presence_rule,
+            tuple(map(LOANS.index, loan)),
+            loan_rule,
+        )
 
     def lines(self) -> list[str]:
         """Return the sections of PLAYBOOK.md about the choices that a rule makes in some regime."""
@@ -126,23 +132,14 @@ def recentring_signs(
 ) -> Int64Array | None:
     """Return whether re-centring pays over hours by one golem's rules in force, [regimes, anomaly bands].
 
-    1 it pays, -1 it loses, 0 no rule decides; None without a rule about it. The longest horizon that decides counts,
-    because its windows contain the shorter ones. confidence: of each row, in ppm.
+    1 it pays, -1 it loses, 0 no rule decides; None without a rule about it. confidence: of each row, in ppm.
     """
     about = state.structures.recentrings()[state["structure"][rows]]
     if not about.any():
         return None
     values = _values_by_act(state, rows[about], confidence[about], policy)
-    stated = sorted(
-        (EVIDENCE_HORIZONS[RECENTRING].index(of_act[1]), ANOMALY_BANDS.index(of_act[0]), act)
-        for act in values if (of_act := recentring_of_act(act)) is not None
-    )  # fmt: skip
-    signs, least = np.zeros((len(REGIMES), len(ANOMALY_BANDS)), np.int64), policy.curator.effect_min_ppm
-    for _, band, act in stated:
-        value, row = values[act]
-        decides = (np.abs(value) >= least) & (row >= 0)
-        signs[decides, band] = np.sign(value[decides])
-    return signs
+    of_band = [_over_hours(values, f"recenter_{band}", RECENTRING, policy)[0] for band in ANOMALY_BANDS]
+    return np.sign(np.stack(of_band, axis=1)).astype(np.int64)
 
 
 def _values_by_act(
@@ -209,19 +206,24 @@ def _presence(
 def _loan(
     values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays.
+    """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays."""
+    borrowing, borrow_row = _over_hours(values, "borrow", LOAN, policy)
+    repaying, repay_row = _over_hours(values, "repay", LOAN, policy)
+    cases = [repaying > 0.0, borrowing < 0.0, borrowing > 0.0]
+    loan = np.select(cases, [REPAYS, UNLEVERED, BORROWS], TRAIT)
+    return tuple(loan.tolist()), tuple(np.select(cases, [repay_row, borrow_row, borrow_row], -1).tolist())
+
+
+def _over_hours(
+    values: dict[str, tuple[Float64Array, Int64Array]], act: str, choice: str, policy: Policy
+) -> tuple[Float64Array, Int64Array]:
+    """Return the value of an act and the row of its rule, [regimes]: 0 and -1 where no rule decides.
 
     The longest horizon that decides counts, because its windows contain the shorter ones.
     """
-    least, judged = policy.curator.effect_min_ppm, []
-    for act in ("borrow", "repay"):
-        value, row = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
-        for horizon in EVIDENCE_HORIZONS[LOAN]:
-            longer, rule = values.get(f"{act}_{horizon}", (np.zeros(len(REGIMES)), row))
-            decides = (np.abs(longer) >= least) & (rule >= 0)
-            value, row = np.where(decides, longer, value), np.where(decides, rule, row)
-        judged.append((value, row))
-    (borrowing, borrow_row), (repaying, repay_row) = judged
-    cases = [repaying >= least, borrowing <= -least, borrowing >= least]
-    loan = np.select(cases, [REPAYS, UNLEVERED, BORROWS], TRAIT)
-    return tuple(loan.tolist()), tuple(np.select(cases, [repay_row, borrow_row, borrow_row], -1).tolist())
+    value, row = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
+    for horizon in EVIDENCE_HORIZONS[choice]:
+        if (stated := values.get(f"{act}_{horizon}")) is not None:
+            decides = (np.abs(stated[0]) >= policy.curator.effect_min_ppm) & (stated[1] >= 0)
+            value, row = np.where(decides, stated[0], value), np.where(decides, stated[1], row)
+    return value, row

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
@@ -67,6 +68,8 @@ class DerivationContext:
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
     _born: tuple[pa.Table | None, frozenset[str]] = field(default=(None, frozenset()), init=False)
+    _embedder: Embedder | None = field(default=None, init=False)
+    _opening: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
     _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
     """Kinds of life events to the version of the log and the result of `_fold`."""
 
@@ -213,10 +216,17 @@ class DerivationContext:
         result: T = self._folds[kinds][1]
         return result
 
-    @cached_property
+    @property
     def embedder(self) -> Embedder:
-        """The embedder, opened on first use."""
-        return open_embedder(self.embedder_name, self.home.models)
+        """The embedder, opened on first use by one thread, for which the others wait."""
+        with self._opening:
+            if self._embedder is None:
+                self._embedder = open_embedder(self.embedder_name, self.home.models)
+            return self._embedder
+
+    def share_embedder(self, embedder: Embedder) -> None:
+        """Use an embedder that other contexts use too."""
+        self._embedder = embedder
 
     @cached_property
     def text_index_key(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ Source: INH-7 ("checked before it is published and again before it is used"); ca
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import reduce
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import orjson
@@ -53,8 +54,6 @@ _FACTS = ("baseline", "causal")
 
 _PERCENTILES = ("level_p10", "effect_low_ppm", "effect_mean_ppm", "effect_high_ppm", "level_p90")
 """Columns of the percentiles that a baseline states, from the 10th to the 90th, all in the metric's unit."""
-
-_OUTER = ("level_p10", "level_p90")
 
 WHOLE_MAX = 2**53
 """Maximal absolute value of an integer in a bundle: exact in every JSON reader, and sums do not overflow."""
@@ -164,11 +163,8 @@ def _level_faults(entries: pa.Table) -> list[str]:
     """Return baselines whose percentiles fall; one that states its quartiles alone has outer percentiles of 0."""
     levels = entries.filter(pc.equal(entries["source"], "baseline"))
     has_outer = pc.or_(pc.not_equal(levels["level_p10"], 0), pc.not_equal(levels["level_p90"], 0))
-    falls = pc.and_(has_outer, False)
-    for lower, upper in itertools.pairwise(_PERCENTILES):
-        falls_here = pc.greater(levels[lower], levels[upper])
-        is_outer = lower in _OUTER or upper in _OUTER
-        falls = pc.or_(falls, pc.and_(has_outer, falls_here) if is_outer else falls_here)
+    first, *inner, last = (pc.greater(levels[lower], levels[upper]) for lower, upper in pairwise(_PERCENTILES))
+    falls = reduce(pc.or_, [pc.and_(has_outer, pc.or_(first, last)), *inner])
     return _named(levels, falls, _falling_level)
 
 

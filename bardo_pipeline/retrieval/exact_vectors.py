@@ -20,14 +20,14 @@ STEPS = 100_000
 _LENGTH_MAX = 4_096  # float32 is exact for whole numbers up to 2 ** 24, the product of two vectors of this length
 
 
-def reach(dimension: int) -> int:
+def scale_of(dimension: int) -> int:
     """Return the length to which a unit vector is scaled, so that its rounded numbers are not longer than 4,096."""
     return _LENGTH_MAX - 1 - isqrt(dimension)
 
 
 def exact(vectors: NDArray[np.floating]) -> Float32Array:
-    """Return unit vectors in steps of 1 / reach, as whole numbers."""
-    scaled: Float32Array = np.rint(np.asarray(vectors, np.float32) * np.float32(reach(vectors.shape[-1])))
+    """Return unit vectors in steps of 1 / scale_of(dimension), as whole numbers."""
+    scaled: Float32Array = np.rint(np.asarray(vectors, np.float32) * np.float32(scale_of(vectors.shape[-1])))
     return scaled
 
 
@@ -46,5 +46,5 @@ def products(texts: Float32Array, questions: Float32Array) -> Float32Array:
 
 def cosine_steps(product: Float32Array, dimension: int) -> Float64Array:
     """Return the cosines to which products of vectors of this dimension belong, in whole steps of 1e-5."""
-    steps: Float64Array = np.multiply(product, STEPS / reach(dimension) ** 2, dtype=np.float64)
+    steps: Float64Array = np.multiply(product, STEPS / scale_of(dimension) ** 2, dtype=np.float64)
     return np.rint(steps, out=steps)

@@ -108,7 +108,7 @@ def _at_place(scores: Float64Array, place: int) -> float:
     return float(np.partition(scores, at)[at]) if len(scores) else 0.0
 
 
-class Found(NamedTuple):
+class SearchRow(NamedTuple):
     """A text found, with the columns of SEARCH_SCHEMA."""
 
     rank: int
@@ -123,7 +123,7 @@ class Found(NamedTuple):
     holders: int
 
 
-class Pool:
+class Candidates:
     """The rows that pass the filters of a question, of all stores, with what the question does not change about them.
 
     Parameters
@@ -149,23 +149,23 @@ class Pool:
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
         _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
 
-    def best(self, relevance: Float64Array, count: int) -> list[Found]:
+    def best(self, relevance: Float64Array, count: int) -> list[SearchRow]:
         """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
         if not self.size:
             return []
         relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
         score = np.round(relevant * self._weight, 9)
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-        for ranked in sorted(self._described(row, score) for row in self._candidates(score, count)):
+        for ranked in sorted(self._described(row, score) for row in self._highest_rows(score, count)):
             best.setdefault(int(self._key[ranked[-1]]), ranked)
         return [
-            Found(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), float(score[row]),
+            SearchRow(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), float(score[row]),
                   int(self._holders[key]))
             for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
             for row in [ranked[-1]]
         ]  # fmt: skip
 
-    def _candidates(self, score: Float64Array, count: int) -> list[int]:
+    def _highest_rows(self, score: Float64Array, count: int) -> list[int]:
         """Return the highest rows that have `count` texts together, with all ties of the last one."""
         wanted = 4 * count
         while True:  # many rows may share a text

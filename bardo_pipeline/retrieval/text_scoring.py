@@ -158,7 +158,7 @@ def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy:
     own, of_session = np.zeros(count_of_all), np.zeros(scope.session_count + 1)
     by_named, ideal = [np.zeros(0, np.int64)], 0.0
     for word in stems([question])[1]:
-        matches = _found(scope, number_of.get(word, NONE))
+        matches = _occurrences_of(scope, number_of.get(word, NONE))
         rarity = np.log1p((count_of_all - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
         if number_of.get(word) in scope.speakers:
             by_named.append(matches.texts[matches.beside > 0.0].astype(np.int64))
@@ -186,7 +186,7 @@ def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
     return np.concatenate([np.zeros(0, np.int64), *parts]), count
 
 
-def _found(scope: Scope, word: int) -> Occurrences:
+def _occurrences_of(scope: Scope, word: int) -> Occurrences:
     """Return the occurrences of a word in all views; a text is its place in all of them."""
     parts = [occurrences(view.runs, word) for view in scope.views]
     if len(parts) == 1:

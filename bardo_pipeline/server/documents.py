@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
+from bardo_pipeline.derivation.legacy.data_docs import documented_bundles
 from bardo_pipeline.errors import ServerError
 
 DATA_SECURITY = {
@@ -79,10 +80,8 @@ def documented_runs(folder: Path) -> list[DocumentedRun]:
     for index in folder.glob("*/index.html"):
         run = index.parent
         pages = sorted(run.glob("validations/**/*.html")) + sorted(run.glob("expectations/**/*.html"))
-        listed = run / "bundles.txt"
-        bundles = len(listed.read_text(encoding="utf-8").split()) if listed.exists() else 0
         names = tuple((page.relative_to(run).as_posix(), _title(page.relative_to(run))) for page in pages)
-        runs.append((index.stat().st_mtime, DocumentedRun(run.name, bundles, names)))
+        runs.append((index.stat().st_mtime, DocumentedRun(run.name, len(documented_bundles(run)), names)))
     return [run for _, run in sorted(runs, key=lambda timed: (-timed[0], timed[1].name))]
 
 

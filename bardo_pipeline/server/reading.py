@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
-from bardo_pipeline.derivation.memory.search import search
+from bardo_pipeline.derivation.memory.search import search, search_table
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.reported_experience import word_of
@@ -93,7 +93,7 @@ def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParame
         decay=given.decay,
     )  # fmt: skip
     facts = {"newest_event_us": warm.newest_event_time_us(context), "warning": warm.warning(context)}
-    return Reply(facts, hits, "hits")
+    return Reply(facts, search_table(hits), "hits")
 
 
 def lineage_reply(context: DerivationContext, given: LineageParameters) -> Reply:

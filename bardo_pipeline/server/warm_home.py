@@ -160,7 +160,7 @@ class WarmHome:
                 context = idle.pop() if idle else None
             if context is None:
                 context = DerivationContext.open(self.home.root, owner=owner)
-                self._share_embedder(context)
+                context.share_embedder(self.embedder(context.embedder_name))
                 return context
             if context.is_in_force:
                 return context
@@ -175,10 +175,6 @@ class WarmHome:
         for unused in dropped:
             unused.log.close()
 
-    def _share_embedder(self, context: DerivationContext) -> None:
-        """Set the context's embedder to the one of all threads; the model is loaded on first use."""
-        context.__dict__["embedder"] = self.embedder(context.embedder_name)
-
     def embedder(self, name: str) -> SharedEmbedder:
         """Return the shared embedder of this name, loaded on the first call."""
         with self._mutex:
@@ -187,7 +183,7 @@ class WarmHome:
             return self._embedders[name]
 
     @contextmanager
-    def one_stamp(self, context: DerivationContext) -> Iterator[None]:
+    def held_stamp(self, context: DerivationContext) -> Iterator[None]:
         """Keep results inside the block, in this thread, under the stamp of its start."""
         self._local.stamp = stamp_of(context)
         try:
@@ -312,7 +308,7 @@ class Batches(Generic[Q, A]):
         answers: list[A | Exception] = []
 
         def work(context: DerivationContext) -> None:
-            with self._warm.one_stamp(context):
+            with self._warm.held_stamp(context):
                 answers.extend(self._answers(context, [request for request, _ in batch]))
             for answer in answers:
                 if isinstance(answer, Exception) and not isinstance(answer, BardoError):

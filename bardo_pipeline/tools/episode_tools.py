@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
     store_texts,
     texts_of_golem,
 )
-from bardo_pipeline.derivation.memory.search import Together, compared_in_advance, search_rows
+from bardo_pipeline.derivation.memory.search import QuestionGroup, compared_in_advance, search
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
@@ -173,7 +173,7 @@ def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchRes
     insights = call.insights()
     insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
     best: dict[str, _Scored] = {}
-    for hit in _found(call, arguments, arguments.limit + len(insight_of) - len(insights)):
+    for hit in _matches(call, arguments, arguments.limit + len(insight_of) - len(insights)):
         insight = insight_of.get(hit.text_id)
         best.setdefault(hit.text_id if insight is None else insight.insight_id, hit)
     hits = list(best.values())[: arguments.limit]
@@ -205,11 +205,11 @@ def compared_together(
             given = MemorySearchArguments.model_validate(dict(arguments))
             store, filters = _scope_of(given)
             groups.setdefault((golem_id, store, filters), []).append(check_question(given.query, most))
-    together = [
-        Together(queries, store, golem_id, filters) for (golem_id, store, filters), queries in groups.items()
+    compared = [
+        QuestionGroup(queries, store, golem_id, filters) for (golem_id, store, filters), queries in groups.items()
         if len(queries) > 1
     ]  # fmt: skip
-    with compared_in_advance(context, together, now=now):
+    with compared_in_advance(context, compared, now=now):
         yield
 
 
@@ -222,11 +222,11 @@ def _scope_of(arguments: MemorySearchArguments) -> tuple[str, Filters]:
     return store, filters
 
 
-def _found(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
+def _matches(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
     """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
     most = call.context.policy.retrieval.search_results_max
     store, filters = _scope_of(arguments)
-    rows = search_rows(
+    rows = search(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
         limit=min(count, most), decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_wa
 from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
-from bardo_pipeline.derivation.memory.search import newest_event_time_us, search
+from bardo_pipeline.derivation.memory.search import newest_event_time_us, search, search_table
 from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -93,9 +93,8 @@ def search_all(
         chain=chain, pair=pair, tool=tool, confidence_min=min_confidence,
     )  # fmt: skip
     stores = inspected(home, embedder)
-    hits = search(
-        stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay
-    ).to_pylist()
+    rows = search(stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay)
+    hits = search_table(rows).to_pylist()
     if json:
         print_json(hits)
         return

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.storage.home import Home
 
-DOCUMENTED = "bundles.txt"
+_DOCUMENTED = "bundles.txt"
 """File in the Data Docs folder of a run: the hashes of the bundles that the run judged."""
 
 
@@ -63,11 +63,17 @@ def newest_page(home: Home) -> Path | None:
     return pages[-1] if pages else None
 
 
+def documented_bundles(run: Path) -> list[str]:
+    """Return the hashes of the bundles in the Data Docs of a run. A damaged hash is no bundle's."""
+    listed = run / _DOCUMENTED
+    return listed.read_text("utf-8", "replace").split() if listed.exists() else []
+
+
 def _document(site: Path, verdicts: Verdicts) -> None:
     """Write the judged bundle hashes into the site, and link its static files (4 MB) to the shared copy."""
     if verdicts.data_docs is None:
         return
-    (site / DOCUMENTED).write_text("".join(f"{v.bundle_hash}\n" for v in verdicts.judged))
+    (site / _DOCUMENTED).write_text("".join(f"{v.bundle_hash}\n" for v in verdicts.judged))
     own, shared = site / "static", site.parent / "static"
     if own.is_dir() and not own.is_symlink():
         if shared.exists():
@@ -79,8 +85,7 @@ def _document(site: Path, verdicts: Verdicts) -> None:
 
 def _judged_again(context: DerivationContext, passed: dict[str, bool], site: Path) -> Verdicts:
     """Judge again the candidates that have a verdict but no Data Docs. Records nothing."""
-    pages = data_docs(context.home).glob(f"*/{DOCUMENTED}")
-    wanted = passed.keys() - {name for page in pages for name in page.read_text("utf-8", "replace").split()}
+    wanted = passed.keys() - {name for run in data_docs(context.home).glob("*/") for name in documented_bundles(run)}
     rows = publish_legacies.candidate_rows(context, sorted(wanted))
     if not rows:
         return Verdicts((), None)

@@ -25,7 +25,7 @@ from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.exact_vectors import exact
-from bardo_pipeline.retrieval.hybrid_search import Pool
+from bardo_pipeline.retrieval.hybrid_search import Candidates
 from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
 from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
@@ -40,7 +40,7 @@ _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ComparedQuestions:
     """The products of questions with the texts of a scope."""
 
     scope: Scope
@@ -69,8 +69,8 @@ class SharedTexts:
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
-    _pools: OrderedDict[Hashable, tuple[Hashable, Scope, Pool]] = field(default_factory=OrderedDict)
-    compared: list[Compared] = field(default_factory=list)
+    _candidates: OrderedDict[Hashable, tuple[Hashable, Scope, Candidates]] = field(default_factory=OrderedDict)
+    compared: list[ComparedQuestions] = field(default_factory=list)
     mutex: RLock = field(default_factory=RLock)
 
     def golem_ids(self) -> list[str]:
@@ -228,20 +228,20 @@ class SharedTexts:
             self._scopes.popitem(last=False)
         return kept[1]
 
-    def kept_pool(self, key: Hashable, state: Hashable) -> tuple[Scope, Pool] | None:
+    def kept_candidates(self, key: Hashable, state: Hashable) -> tuple[Scope, Candidates] | None:
         """Return the kept rows from which a search chooses, with their scope; None after a change of the state."""
-        kept = self._pools.get(key)
+        kept = self._candidates.get(key)
         if kept is None or kept[0] != state:
             return None
-        self._pools.move_to_end(key)
+        self._candidates.move_to_end(key)
         return kept[1:]
 
-    def keep_pool(self, key: Hashable, state: Hashable, scope: Scope, pool: Pool) -> None:
+    def keep_candidates(self, key: Hashable, state: Hashable, scope: Scope, candidates: Candidates) -> None:
         """Keep rows for the next search; of the others the most recently used ones with few enough texts stay."""
-        self._pools.pop(key, None)
-        self._pools[key] = state, scope, pool
-        while len(self._pools) > 1 and sum(s.size for _, s, _ in self._pools.values()) > _KEPT_TEXTS_MAX:
-            self._pools.popitem(last=False)
+        self._candidates.pop(key, None)
+        self._candidates[key] = state, scope, candidates
+        while len(self._candidates) > 1 and sum(s.size for _, s, _ in self._candidates.values()) > _KEPT_TEXTS_MAX:
+            self._candidates.popitem(last=False)
 
     def product_of(self, scope: Scope, question: str) -> Float32Array | None:
         """Return the product of a question with the texts of a scope, None if it was not compared in advance."""
@@ -255,7 +255,7 @@ _local = local()
 
 
 @contextmanager
-def one_state(texts: SharedTexts) -> Iterator[None]:
+def held_state(texts: SharedTexts) -> Iterator[None]:
     """Inside the block this thread reads no newer text and no newer derived table into an index."""
     _local.texts = texts
     try:

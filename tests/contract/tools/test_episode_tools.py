@@ -103,8 +103,8 @@ def test_every_search_ranks_and_filters_an_insight_by_its_votes(home: ToolHome) 
         change(home, "DOWNVOTE", doubted.insight_id)
 
     def retained(**options: Any) -> dict[str, float]:
-        rows = search(home.context, "gas", now=home.at, store="entries", golem_id=home.golem, **options).to_pylist()
-        return {row["id"]: row["retained"] for row in rows}
+        rows = search(home.context, "gas", now=home.at, store="entries", golem_id=home.golem, **options)
+        return {row.id: row.retained for row in rows}
 
     assert retained() == {trusted.insight_id: 0.7, doubted.insight_id: pytest.approx(0.15)}
     assert retained(filters=Filters(confidence_min=0.7)) == {trusted.insight_id: 0.7}

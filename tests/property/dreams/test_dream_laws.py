@@ -277,7 +277,7 @@ def test_a_lesson_is_asked_searched_listed_and_shared_above_the_clade_threshold(
     assert entry in answered(golem)
     assert entry in answered(golem, at=at)
     assert entry not in answered(golem, at=at - timedelta(seconds=1)), "not confirmed before its creation"
-    assert entry in search(whole, first["text"], golem_id=golem, now=NOW, limit=50)["id"].to_pylist()
+    assert entry in {row.id for row in search(whole, first["text"], golem_id=golem, now=NOW, limit=50)}
     assert entry in grimoire_of(whole, golem).entries["entry_id"].to_pylist()
     others = whole.projections.replaceable("lessons").read(only=[sibling])["entry_id"].to_pylist()
     assert entry not in others

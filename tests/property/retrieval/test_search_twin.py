@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.exact_vectors import exact, reach
-from bardo_pipeline.retrieval.hybrid_search import Filters, Pool, Rows
+from bardo_pipeline.retrieval.exact_vectors import exact, scale_of
+from bardo_pipeline.retrieval.hybrid_search import Candidates, Filters, Rows
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
 from bardo_pipeline.retrieval.text_scoring import Scope, relevance
 from tests.reference.search import scored
@@ -32,7 +32,7 @@ def unit(text: str, dimension: int = 8) -> np.ndarray:
 
 
 def stepped(text: str) -> list[float]:
-    return [float(x) / reach(8) for x in exact(unit(text))]
+    return [float(x) / scale_of(8) for x in exact(unit(text))]
 
 
 @st.composite
@@ -101,7 +101,7 @@ def test_the_best_row_of_each_text_is_returned(rows: list[tuple[int, int, bool, 
         quarters / 4,
         lambda n: (f"{n:03}", "g", "", f"{text[n]}"),
     )
-    hits = [found._asdict() for found in Pool([part], penalty).best(relevant, count)]
+    hits = [found._asdict() for found in Candidates([part], penalty).best(relevant, count)]
     best: dict[int, tuple[float, int]] = {}
     for n, (d, t, ok, q) in enumerate(rows):
         score = round(relevant[d] * (1.0 - penalty * (1.0 - q / 4)), 9)

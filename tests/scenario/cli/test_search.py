@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.search import search
+from bardo_pipeline.derivation.memory.search import search, search_table
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.conftest import NOW, copy_home
 from tests.support.processes.bardo_command import bardo
@@ -73,7 +73,8 @@ def test_episodes_of_equal_text_have_the_highest_retention_of_all(home: Path) ->
     for row in rows:
         age = max((last[row["golem_id"]] - row["at"]).total_seconds(), 0.0) / 86_400
         kept.setdefault(row["text"], []).append(math.exp(-age / getattr(days, f"{row['importance_tier']}_days")))
-    hits = search(stores, "gas price in a falling trend", now=NOW, store="episodes", limit=50).to_pylist()
+    rows = search(stores, "gas price in a falling trend", now=NOW, store="episodes", limit=50)
+    hits = search_table(rows).to_pylist()
     assert any(len(set(kept[hit["text"]])) > 1 for hit in hits), "some text has episodes of different ages"
     for hit in hits:
         assert hit["retained"] == pytest.approx(max(kept[hit["text"]]))
@@ -88,10 +89,10 @@ def test_an_episode_filter_applies_before_the_limit(home: Path) -> None:
     few = min(set(regime.values()), key=[*regime.values()].count)
     texts = {row["text"] for row in rows if row["regime"] == few}
     asked = Filters(regime=few, confidence_min=1.0)
-    table = search(stores, "gas", now=NOW, golem_id=None, filters=asked, limit=50).to_pylist()
+    table = search_table(search(stores, "gas", now=NOW, filters=asked, limit=50)).to_pylist()
     assert {regime[hit["id"]] for hit in table if hit["store"] == "episodes"} == {few}
     assert len([hit for hit in table if hit["store"] == "episodes"]) == min(len(texts), 50)
-    assert search(stores, "gas", now=NOW, store="episodes", filters=Filters(pair="no/pair")).num_rows == 0
+    assert not search(stores, "gas", now=NOW, store="episodes", filters=Filters(pair="no/pair"))
 
 
 def test_the_table_shows_score_holders_and_text(home: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import pytest
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import golem_name
 from bardo_pipeline.tools.catalogue import TOOLS
-from tests.conftest import copy_home
-from tests.support.homes.served_homes import Served, served
-from tests.support.homes.two_owners import CORAL, PEARL, Belongings, belongings
+from tests.support.homes.served_homes import Served
+from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.records.writer_records import changed, line
 
 GET_ROUTES = {
@@ -66,27 +64,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "memory_import_grimoire": {"path": "x.json"},
 }
 """Valid arguments of every tool, so that nothing but the owner of the golem can refuse a call."""
-
-
-@pytest.fixture(scope="module")
-def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_home(two_owners_home, tmp_path_factory.mktemp("apart") / "home")
-
-
-@pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[Served]:
-    with served(home, CORAL, PEARL) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def coral(home: Path) -> Belongings:
-    return belongings(home, CORAL)
-
-
-@pytest.fixture(scope="module")
-def pearl(home: Path) -> Belongings:
-    return belongings(home, PEARL)
 
 
 def send(server: Served, method: str, path: str, json: Any = None, *, golem: str | None = None) -> httpx.Response:

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,34 +28,13 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW, copy_home
 from tests.support.homes.served_homes import Served, served
-from tests.support.homes.two_owners import CORAL, PEARL, Belongings, belongings
+from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.processes.bardo_command import bardo
 from tests.support.records.handmade_births import birth_of
 from tests.support.records.log_queries import GOLEM
 from tests.support.records.writer_records import line
 
 QUESTION = "what does gas usually cost?"
-
-
-@pytest.fixture(scope="module")
-def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_home(two_owners_home, tmp_path_factory.mktemp("server") / "home")
-
-
-@pytest.fixture(scope="module")
-def server(home: Path) -> Iterator[Served]:
-    with served(home, CORAL, PEARL) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def coral(home: Path) -> Belongings:
-    return belongings(home, CORAL)
-
-
-@pytest.fixture(scope="module")
-def pearl(home: Path) -> Belongings:
-    return belongings(home, PEARL)
 
 
 def get(server: Served, path: str, owner: str | None = CORAL, **parameters: Any) -> httpx.Response:

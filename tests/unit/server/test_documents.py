@@ -39,3 +39,11 @@ def test_only_pages_below_the_folder_are_sent(tmp_path: Path) -> None:
     assert "run-1/validations/%3Cb%3E.html" in listed
     assert "<b>" not in listed
     assert "No bundle is judged yet" in runs_page([])
+
+
+def test_a_damaged_list_of_bundles_breaks_no_page(tmp_path: Path) -> None:
+    run = tmp_path / "run-1"
+    run.mkdir()
+    (run / "index.html").touch()
+    (run / "bundles.txt").write_bytes(b"a1b2\n\xff3d4\n")
+    assert [listed.bundles for listed in documented_runs(tmp_path)] == [2]
