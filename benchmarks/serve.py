@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bardo_pipeline.api import run_fleet
 from bardo_pipeline.client import AsyncClient, Client
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
@@ -50,6 +51,7 @@ from benchmarks.figures import Figure
 
 CALLERS, QUESTIONS, BATCH, TEXTS_TOGETHER = 16, 100, 50, 250
 OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
+LIVED_BARS = 2_000
 START_AIM_S, WRITES_AIM, EPISODES_AIM = 5.0, 3_000.0, 20.0
 AIM_MS = {10_000: 30.0, 100_000: 80.0}
 """Number of texts -> longest p99 of a question up to it."""
@@ -68,21 +70,21 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
     rounds : requests of each caller
     """
     root = _home(folder, texts)
+    asked_golem = _lived(root)
     questions = [f"what happened when {noun} {verb}?" for noun in _NOUNS for verb in _VERBS][:QUESTIONS]
     with _served(root) as (spent, token):
         with Client(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
             url = client.address.url
             for question in questions:
                 client.search(question)
-                client.ask(question, k=5)
+                client.ask(question, golem=asked_golem, k=5)
             by_client = [_milliseconds(lambda q=q: client.search(q)) for q in questions]
-        searched = _closed(token, rounds, [_post("/v1/tools/memory_search", {"query": q}) for q in questions], url)
-        asked = _closed(
-            token, rounds, [_post("/v1/ask", {"golem": golem_id(0), "question": q}) for q in questions], url
-        )
+        searches = [_post("/v1/tools/memory_search", {"query": q}) for q in questions]
+        asks = [_post("/v1/ask", {"golem": asked_golem, "question": q}) for q in questions]
+        searched, asked = _closed(token, rounds, searches, "results", url), _closed(token, rounds, asks, "hits", url)
         rate = asyncio.run(_written(root, token, rounds * 10))
         stored = asyncio.run(_stored(root, token, rounds))
-    core_search, core_ask, core_stored = _core(root, questions, rounds)
+    core_search, core_ask, core_stored = _core(root, asked_golem, questions, rounds)
     bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
     together, core_together = _texts_stored(folder / "texts", max(rounds // 4, 1))
     method = f"{CALLERS} callers in closed loops, {rounds} warm requests each, {texts:,} texts of one golem; p99; peer:"
@@ -94,7 +96,10 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
             f"{method} memory_search in the same batches without HTTP; one caller by the client "
             f"{np.median(by_client):.1f} ms",
         ),
-        _timed("http_ask_p99_ms", asked, core_ask, texts, f"{method} ask in the same batches without HTTP"),
+        _timed(
+            "http_ask_p99_ms", asked, core_ask, texts,
+            f"{method} ask a golem of a fleet, which has derived entries, in the same batches without HTTP",
+        ),
         Figure("http_writes_per_s", rate, "records/s", bare, rate / bare, f"value >= {WRITES_AIM:,.0f}",
                f"{CALLERS} callers, a golem each, {BATCH} records a request, each acknowledged durable; peer: "
                "AsyncEventWriter.append_all in one process"),
@@ -142,6 +147,16 @@ def _home(folder: Path, texts: int) -> Path:
     return root
 
 
+def _lived(root: Path) -> str:
+    """Let a golem of a fleet live for 2,000 minutes, and return its id. Its entries are derived."""
+    run_fleet(root, golems=1, generations=1, bars=LIVED_BARS, lifespan_ticks=(10**6, 10**6), owners=(OWNER,))
+    context = DerivationContext.open(root)
+    born = set(context.life("GolemBorn")["golem_id"].to_pylist())
+    context.log.close()
+    (name,) = born - {golem_id(number) for number in range(CALLERS)}
+    return name
+
+
 def _born(context: DerivationContext, name: str) -> None:
     founding = Founding((OWNER,), lifespan_ticks=(10**6, 10**6))
     record_founder(
@@ -184,8 +199,11 @@ def _post(path: str, document: Mapping[str, Any]) -> Post:
     return Post(path, json.dumps(document).encode())
 
 
-def _closed(token: str, rounds: int, posts: Sequence[Post], url: str) -> list[float]:
-    """Return the milliseconds of each call of 16 closed loops over HTTP, each with a connection of its own."""
+def _closed(token: str, rounds: int, posts: Sequence[Post], results: str, url: str) -> list[float]:
+    """Return the milliseconds of each call of 16 closed loops over HTTP, each with a connection of its own.
+
+    results: field of an answer that may not be empty.
+    """
     host, port = url.removeprefix("http://").split(":")
     answers: list[bytes] = []
 
@@ -213,7 +231,7 @@ def _closed(token: str, rounds: int, posts: Sequence[Post], url: str) -> list[fl
         return await asyncio.gather(*map(caller, range(CALLERS)))
 
     times = asyncio.run(callers())
-    assert all("freshness" in json.loads(answer) for answer in answers)
+    assert all(json.loads(answer)[results] for answer in answers)
     return [spent for several in times for spent in several]
 
 
@@ -322,7 +340,7 @@ async def _written_bare(root: Path, rounds: int) -> float:
     return rate
 
 
-def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], list[float], float]:
+def _core(root: Path, asked_golem: str, questions: list[str], rounds: int) -> tuple[list[float], list[float], float]:
     """Return the milliseconds of each search and ask in batches, and stored episodes a second, all without HTTP."""
     warm = WarmHome(root, threads=CALLERS)
     runner = ToolRunner(warm, clock=utc_now, ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))
@@ -332,7 +350,7 @@ def _core(root: Path, questions: list[str], rounds: int) -> tuple[list[float], l
         return await runner.call(ServerCaller(None, golem_id(0)), "memory_search", {"query": question})
 
     async def ask(question: str) -> object:
-        given = AskParameters(golem=golem_id(0), question=question)
+        given = AskParameters(golem=asked_golem, question=question)
         return await asks.answer(None, lambda context: ask_reply(warm, context, given, utc_now()))
 
     async def times(work: Callable[[str], Awaitable[object]]) -> list[float]:
