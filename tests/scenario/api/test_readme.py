@@ -212,7 +212,11 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("number", range(len(re.findall(r"```python\n", TEXT))))
 def test_a_snippet_runs(number: int, tmp_path: Path) -> None:
     snippet = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)[number]
-    done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # snippets call `bardo`, as in an active environment
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / ".bardo" / "home.json").exists()
 
