@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_columns import contiguous
@@ -192,10 +193,11 @@ def _of_sources(decisions: pa.Table, sources: tuple[str, ...]) -> pa.Table:
     return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
 
-def foretold_ppm(maps: Mapping[str, ForetoldMap], entries: pa.Table, confidence_ppm: Int64Array) -> Int64Array:
-    """Return the foretold confidence of entries (columns source, kind); an unmeasured subject keeps its confidence."""
+def foretold_ppm(
+    maps: Mapping[str, ForetoldMap], subject: NDArray[np.object_], confidence_ppm: Int64Array
+) -> Int64Array:
+    """Return the foretold confidence of entries; an unmeasured subject keeps its confidence. subject: of each entry."""
     foretold = confidence_ppm.copy()
-    subject = subjects_of(entries).to_numpy(zero_copy_only=False)
     for name, known in maps.items():
         own = subject == name
         foretold[own] = known.of(confidence_ppm[own])

@@ -77,7 +77,6 @@ def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, 
     opened = opened if given.regime is None else opened.in_regime(given.regime)
     answer = ask_grimoire(context, opened, given.question, k=given.k, may_skip=given.may_skip)
     facts = answer_facts(opened.where, answer, context.policy)
-    del facts["hits"]
     return Reply({**facts, "warning": warm.warning(context)}, answer.hits, "hits")
 
 

@@ -51,7 +51,7 @@ def ask_golem(
     moment = golem_moment(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
     moment = moment if regime is None else moment.in_regime(regime)
     answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
-    facts = answer_facts(moment, answer, stores.policy)
+    facts = {**answer_facts(moment, answer, stores.policy), "hits": answer.hits.to_pylist()}
     if json:
         print_json(facts)
     else:

@@ -14,7 +14,7 @@ from bardo_pipeline.retrieval.scoring import FACTORS, weights_of
 
 
 def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[str, Any]:
-    """Return golem, situation, hits, weights and time of an answer; its keys are stable."""
+    """Return golem, situation, weights and time of an answer; its keys are stable. The hits are a table beside it."""
     return {
         "golem_id": moment.golem_id,
         "died_at_tick": moment.died_at_tick,
@@ -24,7 +24,6 @@ def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[st
         "awake": answer.awake,
         "asleep": answer.asleep,
         "as_of": asdict(moment.as_of),
-        "hits": answer.hits.to_pylist(),
         "weights": dict(zip(FACTORS, weights_of(policy.retrieval), strict=True)),
     }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,12 @@ class OpenGrimoire:
     where: GolemMoment
     grimoire: Grimoire
     foretold: Mapping[str, ForetoldMap]
+
+    @cached_property
+    def subjects(self) -> dict[str, str]:
+        """The subject of each entry, by golem and entry id (_held_by)."""
+        entries = self.grimoire.entries
+        return dict(zip(_held_by(entries).to_pylist(), subjects_of(entries).to_pylist(), strict=True))
 
     def in_regime(self, regime: str) -> OpenGrimoire:
         """Return a copy in which the market has long been in this regime."""
@@ -218,13 +225,10 @@ def ask_grimoire(
 
 def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
     """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS)."""
-    foretold, witnesses = int_column(hits, "confidence_ppm"), np.zeros(hits.num_rows)
-    if hits.num_rows:
-        entries = opened.grimoire.entries
-        held = entries.take(pc.index_in(_held_by(hits), value_set=_held_by(entries)))
-        foretold = foretold_ppm(opened.foretold, held, foretold)
-        known = [opened.foretold.get(subject) for subject in subjects_of(held).to_pylist()]
-        witnesses = np.array([0.0 if known_map is None else known_map.witnesses for known_map in known])
+    subjects = [opened.subjects[key] for key in _held_by(hits).to_pylist()]
+    foretold = foretold_ppm(opened.foretold, np.array(subjects, object), int_column(hits, "confidence_ppm"))
+    known = map(opened.foretold.get, subjects)
+    witnesses = np.array([0.0 if known_map is None else known_map.witnesses for known_map in known], np.float64)
     for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
         hits = hits.append_column(column, pa.array(values, column.type))
     return hits

@@ -23,6 +23,7 @@ from bardo_pipeline.quality.foretold_confidence import (
     foretold_maps,
     foretold_ppm,
     monotone,
+    subjects_of,
 )
 from tests.reference.learning.calibration import sureness
 from tests.support.example_count import times
@@ -189,11 +190,15 @@ def test_a_confidence_that_foretold_nothing_is_corrected_towards_what_held() -> 
     )
     entries = pa.table({"source": ["pattern"] * 2, "kind": ["warning"] * 2})
     stated = np.array([350_000, 950_000])
-    foretold = foretold_ppm(maps, entries, stated)
+    foretold = foretold_ppm(maps, subjects(entries), stated)
     assert (foretold == foretold[0]).all(), "a map never says less for more confidence"
     assert foretold[0] == pytest.approx(500_000, abs=30_000)
     held = np.array([0.75, 0.25])
     assert ((foretold / 10**6 - held) ** 2).mean() < ((stated / 10**6 - held) ** 2).mean()
+
+
+def subjects(entries: pa.Table) -> np.ndarray:
+    return subjects_of(entries).to_numpy(zero_copy_only=False)
 
 
 def test_siblings_judged_by_one_storm_are_one_witness() -> None:
@@ -229,10 +234,14 @@ def test_confirmations_of_a_fragment_measure_nothing_and_choices_do_not_measure_
     maps = foretold_maps(made.decisions, at_us, POLICY)
     assert {name for name, known in maps.items() if known.witnesses} - {"level"} == {"choice"}
     entries = pa.table({"source": ["strategy", "pattern"], "kind": ["strategy_fragment", "heuristic"]})
-    assert foretold_ppm(maps, entries, np.array([700_000, 900_000])).tolist() == [700_000, 500_000]
+    assert foretold_ppm(maps, subjects(entries), np.array([700_000, 900_000])).tolist() == [700_000, 500_000]
 
 
 def test_an_unmeasured_rule_foretells_its_base_rate_and_a_dream_its_own_confidence() -> None:
     entries = pa.table({"source": ["pattern", "choice", "dream"], "kind": ["insight", "heuristic", "insight"]})
     maps = foretold_maps(lives_of((0.8, True)), LAST_US, POLICY)
-    assert foretold_ppm(maps, entries, np.array([123_456, 990_000, 250_000])).tolist() == [500_000, 900_000, 250_000]
+    assert foretold_ppm(maps, subjects(entries), np.array([123_456, 990_000, 250_000])).tolist() == [
+        500_000,
+        900_000,
+        250_000,
+    ]

@@ -124,7 +124,7 @@ def test_names_with_markup_are_shown_unchanged(monkeypatch: pytest.MonkeyPatch) 
     where = GolemMoment("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
     monkeypatch.setattr(answers, "out", console)
     answer = Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0)
-    answers.show_answer(answer_facts(where, answer, Policy()))
+    answers.show_answer({**answer_facts(where, answer, Policy()), "hits": answer.hits.to_pylist()})
     printed = paper.getvalue()
     for name in (
         "golem [/b]",
