@@ -18,12 +18,13 @@ import numpy as np
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, products
-from bardo_pipeline.retrieval.postings import Occurrences, occurrences
+from bardo_pipeline.retrieval.postings import Int32Array, Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
 
 _FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
 _NO_TEXTS = np.zeros(0)
+_KEPT_SCORES = 8  # scores of words that a scope keeps for each of its texts, about 12 bytes each
 
 
 class Scope(NamedTuple):
@@ -31,7 +32,8 @@ class Scope(NamedTuple):
 
     starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
     session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
-    of all texts without one. lone: texts that have no neighbours by nature.
+    of all texts without one. lone: texts that have no neighbours by nature. word_scores: what the words of earlier
+    questions add to the scores, by number.
     """
 
     views: tuple[View, ...]
@@ -44,6 +46,7 @@ class Scope(NamedTuple):
     before: Int64Array
     after: Int64Array
     lone: Int64Array
+    word_scores: dict[int, WordScore]
 
     @property
     def size(self) -> int:
@@ -70,6 +73,7 @@ class Scope(NamedTuple):
             before=before,
             after=after,
             lone=np.flatnonzero(np.concatenate([_NO_TEXTS, *(view.before[: view.size] == LONE for view in views)])),
+            word_scores={},
         )
 
     def products(self, questions: Float32Array) -> Float32Array:
@@ -153,26 +157,64 @@ class _WordScores(NamedTuple):
     ideal: float
 
 
+class WordScore(NamedTuple):
+    """What a word of a question adds to the scores in a scope.
+
+    texts: the texts with the word. own: what it adds to each of them, [texts]. of_session: what it adds to each
+    session, the last element for texts without one. named: the texts that state the word as their speaker. ideal: the
+    score of a text in which the word occurs once, 0 for a name.
+    """
+
+    texts: Int32Array
+    own: Float64Array
+    of_session: Float64Array
+    named: Int64Array
+    ideal: float
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return len(self.own) + len(self.of_session)
+
+
 def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
-    rules, k1, count_of_all = policy.search, policy.retrieval.words_saturation, scope.size
-    own, of_session = np.zeros(count_of_all), np.zeros(scope.session_count + 1)
+    own, of_session = np.zeros(scope.size), np.zeros(scope.session_count + 1)
     by_named, ideal = [np.zeros(0, np.int64)], 0.0
     for word in stems([question])[1]:
-        matches = _occurrences_of(scope, number_of.get(word, NONE))
-        rarity = np.log1p((count_of_all - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
-        if number_of.get(word) in scope.speakers:
-            by_named.append(matches.texts[matches.beside > 0.0].astype(np.int64))
-            count = matches.in_text * rules.addressed
-        else:
-            ideal += rarity
-            count = matches.in_text + matches.beside * rules.beside
-        own[matches.texts] += rarity * count * (k1 + 1.0) / (count + scope.norm[matches.texts])
-        if scope.session_count:
-            session = scope.session[matches.texts]
-            by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
-            of_session += rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
+        score = _word_score(scope, number_of.get(word, NONE), policy)
+        own[score.texts] += score.own
+        of_session += score.of_session
+        by_named.append(score.named)
+        ideal += score.ideal
     of_session[scope.session_count] = 0.0
     return _WordScores(own, of_session, np.unique(np.concatenate(by_named)), float(ideal))
+
+
+def _word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
+    """Return what a word adds to the scores, kept for the next questions to the scope."""
+    kept = scope.word_scores.get(word)
+    if kept is not None:
+        return kept
+    rules, k1, matches = policy.search, policy.retrieval.words_saturation, _occurrences_of(scope, word)
+    rarity = np.log1p((scope.size - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
+    named, ideal = np.zeros(0, np.int64), 0.0
+    if word in scope.speakers:
+        named = matches.texts[matches.beside > 0.0].astype(np.int64)
+        count = matches.in_text * rules.addressed
+    else:
+        ideal = float(rarity)
+        count = matches.in_text + matches.beside * rules.beside
+    own = rarity * count * (k1 + 1.0) / (count + scope.norm[matches.texts])
+    of_session = np.zeros(scope.session_count + 1)
+    if scope.session_count:
+        session = scope.session[matches.texts]
+        by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
+        of_session = rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
+    score = WordScore(matches.texts, own, of_session, named, ideal)
+    if sum(other.size for other in [*scope.word_scores.values(), score]) > _KEPT_SCORES * (scope.size + 1):
+        scope.word_scores.clear()
+    scope.word_scores[word] = score
+    return score
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:

@@ -34,7 +34,7 @@ from bardo_pipeline.retrieval.text_scoring import Scope
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
-_KEPT_TEXTS_MAX = 1_000_000  # in the scopes and in the pools that are kept, about 60 bytes each
+_KEPT_TEXTS_MAX = 1_000_000  # in the scopes and among the candidates that are kept, up to 160 bytes each
 _EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
 

@@ -83,6 +83,21 @@ def test_scores_equal_their_twin_in_any_portions(made: list[list[Doc]], question
 
 @pytest.mark.row("MEM-10")
 @settings(max_examples=60, deadline=None)
+@given(shards(), st.lists(TEXTS, min_size=2, max_size=6))
+def test_words_of_earlier_questions_change_no_score(made: list[list[Doc]], questions: list[str]) -> None:
+    index = index_of(made, 8)
+    kept = Scope.of(index.views(), POLICY)
+    for question in [*questions, *questions]:
+        (product,) = kept.products(exact(unit(question)[None, :]))
+        scores = [
+            relevance(scope, index.number_of, question, product, POLICY).tolist()
+            for scope in (kept, Scope.of(index.views(), POLICY))
+        ]
+        assert scores[0] == scores[1]
+
+
+@pytest.mark.row("MEM-10")
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.booleans(), st.integers(0, 4)), max_size=40),
     st.integers(1, 6),
