@@ -158,9 +158,9 @@ class _WordScores(NamedTuple):
 
 
 class WordScore(NamedTuple):
-    """What a word of a question adds to the scores in a scope.
+    """Additions of one word of a question to the scores in a scope.
 
-    texts: the texts with the word. own: what it adds to each of them, [texts]. of_session: what it adds to each
+    texts: the texts with the word. own: its addition to each of them, [texts]. of_session: its addition to each
     session, the last element for texts without one. named: the texts that state the word as their speaker. ideal: the
     score of a text in which the word occurs once, 0 for a name.
     """

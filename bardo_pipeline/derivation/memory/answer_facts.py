@@ -14,7 +14,7 @@ from bardo_pipeline.retrieval.scoring import FACTORS, weights_of
 
 
 def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[str, Any]:
-    """Return golem, situation, weights and time of an answer; its keys are stable. The hits are a table beside it."""
+    """Return golem, situation, weights and time of an answer. Its keys are stable; the hits are a table of their own."""
     return {
         "golem_id": moment.golem_id,
         "died_at_tick": moment.died_at_tick,

@@ -173,7 +173,7 @@ def stores_at(root: Path, policy: Policy = BRIEF) -> DerivationContext:
 
 
 def with_hashes(stores: DerivationContext) -> DerivationContext:
-    stores.__dict__["embedder"] = Hashes()
+    stores.share_embedder(Hashes())
     return stores
 
 

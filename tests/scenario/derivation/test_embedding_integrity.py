@@ -131,7 +131,7 @@ def test_vectors_of_another_model_are_not_mixed_with_recorded_vectors(known: Der
     assert derive_episodes(early, now=NOW)[-1].rows_written > 0
     later, before = DerivationContext.open(known.home.root, beside=folder), early.projections.digest("episodes")
     # As after an upgrade of the model's runtime: the same name gives vectors under another identity.
-    later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.models)
+    later.share_embedder(open_embedder("minilm-int8", known.home.models))
     with pytest.raises(EmbedderMismatch) as raised:
         derive_episodes(later, now=LATER)
     for statement in (str(known.embedder.identity), str(later.embedder.identity), "bardo reembed"):
