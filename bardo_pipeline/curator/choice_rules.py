@@ -8,14 +8,14 @@ Source: HB-24; docs/adr/0070.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZONS, LOAN, RECENTRING
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, entry_ids
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
@@ -138,52 +138,54 @@ def recentring_signs(
     if not about.any():
         return None
     values = _values_by_act(state, rows[about], confidence[about], policy)
-    of_band = [_over_hours(values, f"recenter_{band}", RECENTRING, policy)[0] for band in ANOMALY_BANDS]
-    return np.sign(np.stack(of_band, axis=1)).astype(np.int64)
+    of_band = [_over_hours(values, f"recenter_{band}", RECENTRING, policy) for band in ANOMALY_BANDS]
+    signs = [[(value > 0) - (value < 0) for value, _ in of_regimes] for of_regimes in zip(*of_band, strict=True)]
+    return np.array(signs, np.int64)
+
+
+_Verdicts = list[tuple[float, int]]
+"""By regime: the value of an act in ppm, and the row of the narrowest rule about it, -1 for none.
+
+Plain numbers, because a golem has few rules and a call of numpy costs more than all of their arithmetic.
+"""
+
+_UNDECIDED: _Verdicts = [(0.0, -1)] * len(REGIMES)
 
 
 def _values_by_act(
     state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
-) -> dict[str, tuple[Float64Array, Int64Array]]:
-    """Return the values of each act (_values). The order of registration does not decide."""
+) -> dict[str, _Verdicts]:
+    """Return the values of each act. A rule of one regime is drawn towards the rule of all regimes.
+
+    The order of registration does not decide.
+    """
     order = np.argsort(state.structures.stable()[state["structure"][rows]])
     rows, confidence = rows[order], confidence[order]
-    acts: dict[str, list[int]] = {}
-    for place, code in enumerate(state["structure"][rows].tolist()):
-        acts.setdefault(state.structures.rows[code].action_type or "", []).append(place)
-    return {act: _values(state, rows[places], confidence[places], policy) for act, places in acts.items()}
-
-
-def _values(
-    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
-) -> tuple[Float64Array, Int64Array]:
-    """Return the value of an act by regime in ppm, and the row of the narrowest rule about it, -1 for none."""
-    regime, _, _, _ = state.structures.bands()
     value = state["effect_mean_ppm"][rows] * (confidence / PPM)
     count = np.maximum(state["own_count"][rows], state["evidence_count"][rows])
-    where = regime[state["structure"][rows]]
-    general = np.flatnonzero(where < 0)
-    parent, parent_row = (value[general[0]], rows[general[0]]) if len(general) else (0.0, -1)
-    out, row = np.full(len(REGIMES), float(parent)), np.full(len(REGIMES), parent_row)
-    pool = policy.curator.pool_witnesses
-    for place in np.flatnonzero(where >= 0).tolist():
-        share = count[place] / (count[place] + pool)
-        out[where[place]] = share * value[place] + (1.0 - share) * parent
-        row[where[place]] = rows[place]
-    return out, row
+    share = count / (count + policy.curator.pool_witnesses)
+    regime = state.structures.bands()[0][state["structure"][rows]]
+    names = [state.structures.rows[code].action_type or "" for code in state["structure"][rows].tolist()]
+    rules = list(zip(names, regime.tolist(), value.tolist(), share.tolist(), rows.tolist(), strict=True))
+    general = {act: (worth, row) for act, where, worth, _, row in reversed(rules) if where < 0}
+    values: dict[str, _Verdicts] = {}
+    for act, where, worth, weight, row in rules:
+        parent = general.get(act, (0.0, -1))
+        of_regimes = values.setdefault(act, [parent] * len(REGIMES))
+        if where >= 0:
+            of_regimes[where] = weight * worth + (1.0 - weight) * parent[0], row
+    return values
 
 
-def _widths(
-    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _widths(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Choose the half-width with the best value in each regime; the reference, with value 0, if all are negative."""
     least, widths, deciding = policy.curator.effect_min_ppm, [0] * len(REGIMES), [-1] * len(REGIMES)
-    ladder = sorted((stated, *values[act]) for act in values if (stated := width_of_act(act)) is not None)
+    ladder = sorted((stated, act) for act in values if (stated := width_of_act(act)) is not None)
     for regime in range(len(REGIMES)):
-        judged = [(float(value[regime]), stated, int(row[regime])) for stated, value, row in ladder if row[regime] >= 0]
+        judged = [(*values[act][regime], stated) for stated, act in ladder if values[act][regime][1] >= 0]
         if not judged:
             continue
-        value, (width, reference), row = max(judged, key=lambda rule: rule[0])
+        value, row, (width, reference) = max(judged, key=lambda rule: rule[0])
         if value >= least:
             widths[regime], deciding[regime] = width, row
         elif value <= -least:
@@ -191,39 +193,44 @@ def _widths(
     return tuple(widths), tuple(deciding)
 
 
-def _presence(
-    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _presence(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Choose to leave if leaving pays; else to stay out or to enter as entering loses or pays."""
-    none = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
-    (entering, enter_row), (leaving, leave_row) = (values.get(act, none) for act in (_ENTERING, _LEAVING))
+    entering, leaving = (values.get(act, _UNDECIDED) for act in (_ENTERING, _LEAVING))
     least = policy.curator.effect_min_ppm
-    cases = [leaving >= least, entering <= -least, entering >= least]
-    presence = np.select(cases, [LEAVE, STAY_OUT, ENTER], TRAIT)
-    return tuple(presence.tolist()), tuple(np.select(cases, [leave_row, enter_row, enter_row], -1).tolist())
+    return _decided(
+        (LEAVE, row) if worth >= least
+        else (STAY_OUT, enter_row) if enters <= -least
+        else (ENTER, enter_row) if enters >= least
+        else (TRAIT, -1)
+        for (worth, row), (enters, enter_row) in zip(leaving, entering, strict=True)
+    )  # fmt: skip
 
 
-def _loan(
-    values: dict[str, tuple[Float64Array, Int64Array]], policy: Policy
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _loan(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays."""
-    borrowing, borrow_row = _over_hours(values, "borrow", LOAN, policy)
-    repaying, repay_row = _over_hours(values, "repay", LOAN, policy)
-    cases = [repaying > 0.0, borrowing < 0.0, borrowing > 0.0]
-    loan = np.select(cases, [REPAYS, UNLEVERED, BORROWS], TRAIT)
-    return tuple(loan.tolist()), tuple(np.select(cases, [repay_row, borrow_row, borrow_row], -1).tolist())
+    borrowing, repaying = (_over_hours(values, act, LOAN, policy) for act in ("borrow", "repay"))
+    return _decided(
+        (REPAYS, row) if worth > 0.0
+        else (UNLEVERED, borrow_row) if borrows < 0.0
+        else (BORROWS, borrow_row) if borrows > 0.0
+        else (TRAIT, -1)
+        for (worth, row), (borrows, borrow_row) in zip(repaying, borrowing, strict=True)
+    )  # fmt: skip
 
 
-def _over_hours(
-    values: dict[str, tuple[Float64Array, Int64Array]], act: str, choice: str, policy: Policy
-) -> tuple[Float64Array, Int64Array]:
-    """Return the value of an act and the row of its rule, [regimes]: 0 and -1 where no rule decides.
+def _decided(codes_and_rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    codes, rows = zip(*codes_and_rows, strict=True)
+    return codes, rows
+
+
+def _over_hours(values: dict[str, _Verdicts], act: str, choice: str, policy: Policy) -> _Verdicts:
+    """Return the value of an act and the row of its rule by regime: 0 and -1 where no rule decides.
 
     The longest horizon that decides counts, because its windows contain the shorter ones.
     """
-    value, row = np.zeros(len(REGIMES)), np.full(len(REGIMES), -1)
+    decided = _UNDECIDED
     for horizon in EVIDENCE_HORIZONS[choice]:
         if (stated := values.get(f"{act}_{horizon}")) is not None:
-            decides = (np.abs(stated[0]) >= policy.curator.effect_min_ppm) & (stated[1] >= 0)
-            value, row = np.where(decides, stated[0], value), np.where(decides, stated[1], row)
-    return value, row
+            least, pairs = policy.curator.effect_min_ppm, zip(stated, decided, strict=True)
+            decided = [new if abs(new[0]) >= least and new[1] >= 0 else old for new, old in pairs]
+    return decided

@@ -176,12 +176,13 @@ def _cause_lists(first: Int64Array, stop: Int64Array, cause_tick: Int64Array) ->
     """Return the distinct ticks of each span, ascending."""
     owner = np.repeat(np.arange(len(first)), stop - first)
     flat = cause_tick[_indices(first, stop)] if len(owner) else np.zeros((0, 2), np.int64)
-    ticks, rank = np.unique(flat, return_inverse=True)
-    packed = np.unique(np.repeat(owner, 2) * len(ticks) + rank.reshape(-1))  # sorts faster than pairs
-    row, place = np.divmod(packed, max(len(ticks), 1))
+    ticks = int(flat.max(initial=0)) + 1
+    packed = (owner[:, None] * ticks + flat).reshape(-1)  # sorts faster than pairs
+    packed.sort()
+    row, tick = np.divmod(packed[np.diff(packed, prepend=-1) > 0], ticks)
     offsets = np.searchsorted(row, np.arange(len(first) + 1))
     field_type = DECISION_SCHEMA.field("cause_ticks").type
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ticks[place], pa.int64())).cast(field_type)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(tick, pa.int64())).cast(field_type)
 
 
 def _indices(first: Int64Array, stop: Int64Array) -> Int64Array:

@@ -120,23 +120,23 @@ def gather_evidence(
     window = (second - 1) // policy.witness_ticks
     day = records.column("observed_at").cast(pa.int64()).to_numpy()[row] // DAY_US
     window[judged:] = day[judged:]
-    order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
-    row, structure, value, window = row[order], structure[order], value[order], window[order]
-    key = np.stack([golem[row], cycle[row], structure, window])
     if not len(row):
         none = np.zeros(0, np.int64)
         mood_sums, causes = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
         return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes, none, none)
-    witness = _starts(key)
+    group = _packed(_packed(golem, cycle)[row], structure)  # fewer keys to sort by
+    order = np.lexsort((cause, window, group))
+    row, value, group, window = row[order], value[order], group[order], window[order]
+    witness = np.flatnonzero(np.r_[True, (group[1:] != group[:-1]) | (window[1:] != window[:-1])])
     findings = np.diff(np.r_[witness, len(row)])
     effect = _mean(np.add.reduceat(value, witness), findings)
     witness_mood = _mean(np.add.reduceat(mood[row], witness, axis=0), findings[:, None])
-    groups = _starts(key[:3, witness])
+    groups = np.flatnonzero(np.diff(group[witness], prepend=-1))
     starts = witness[groups]
     return Evidence(
-        golem=key[0, starts],
-        cycle=key[1, starts],
-        structure=structure[starts],
+        golem=golem[row[starts]],
+        cycle=cycle[row[starts]],
+        structure=structure[order[starts]],
         count=np.diff(np.r_[groups, len(witness)]),
         total=np.add.reduceat(effect, groups),
         squares=np.add.reduceat(effect * effect, groups),
@@ -149,9 +149,9 @@ def gather_evidence(
     )
 
 
-def _starts(keys: Int64Array) -> Int64Array:
-    """Return where a new key begins in sorted columns of at least one key."""
-    return np.flatnonzero(np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)])
+def _packed(first: Int64Array, second: Int64Array) -> Int64Array:
+    """Return one number for each pair of codes, in the order of the pairs."""
+    return np.asarray(first * (int(second.max(initial=0)) + 1) + second)
 
 
 def _mean(total: Int64Array, count: Int64Array) -> Int64Array:

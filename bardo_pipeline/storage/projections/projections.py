@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import DamagedError
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, required
+from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, contiguous, required
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
@@ -64,9 +64,11 @@ class GrowingTable:
         rows : with golem_id and cycle
         upto : golem -> cycle that it reaches with these rows
         """
-        committed = {name: -1 if (number := self.done(name)) is None else number for name in upto}
-        past = np.array([committed.get(name, 2**62) for name in rows["golem_id"].to_pylist()], np.int64)
-        return self.put(rows.filter(pa.array(rows["cycle"].to_numpy() > past)), upto)
+        committed = [-1 if (number := self.done(name)) is None else number for name in upto]
+        # code -1, of a golem that does not advance, takes the last element
+        past = np.array([*committed, 2**62], np.int64)[codes_of(rows["golem_id"], list(upto))]
+        is_new = rows["cycle"].to_numpy() > past
+        return self.put(rows if is_new.all() else rows.filter(pa.array(is_new)), upto)
 
     def put(self, rows: pa.Table, upto: Mapping[str, int]) -> Written:
         """Append all these rows if an app advances. For rows without golem_id; the caller leaves out committed rows."""
