@@ -28,6 +28,7 @@ POOL_COLUMNS = (
     "currentLiquidity",
 )
 GAS_COLUMNS = ("block_timestamp", "gas_price")
+TOKEN_PRICE_COLUMNS = ("block_timestamp", "price_usd")
 RATE_COLUMNS = (
     "block_timestamp", "liquidity_rate", "stable_borrow_rate", "variable_borrow_rate", "liquidity_index",
     "variable_borrow_index",
@@ -35,6 +36,7 @@ RATE_COLUMNS = (
 
 POOL_NAME = re.compile(r"^(?P<chain>[a-z]+)-(?P<pool>0x[0-9a-f]{40})-[^/]*\.minute\.csv$", re.IGNORECASE)
 GAS_NAME = re.compile(r"^(?P<chain>[a-z]+)-gas-[^/]*\.csv$", re.IGNORECASE)
+TOKEN_PRICE_NAME = re.compile(r"^(?P<chain>[a-z]+)-native-[^/]*\.csv$", re.IGNORECASE)
 RATE_NAME = re.compile(r"^(?P<chain>[a-z]+)-aave_v3-(?P<token>0x[0-9a-f]{40})-[^/]*\.minute\.csv$", re.IGNORECASE)
 
 TOKENS = {
@@ -56,7 +58,10 @@ ETHER_CHAINS = ("arbitrum", "base", "ethereum", "optimism")
 """Chains whose gas token is the WETH of the pool, so that the pool quotes it."""
 
 NATIVE_USD_MICROS_BY_MONTH = {("polygon", 2023, 8): 650_000}
-"""Recorded prices of gas tokens in micro-dollars, by chain, year and month of the bars: MATIC in August 2023."""
+"""Recorded prices of gas tokens in micro-dollars, by chain, year and month of the bars: MATIC in August 2023.
+
+They count for bars of that month only.
+"""
 
 PRICE_PLAUSIBLE = (1e-3, 1e9)
 """USDC per WETH. Outside this range, token0 is not USDC (6 decimals) or token1 is not WETH (18)."""
@@ -100,6 +105,7 @@ class _Sorting:
 
     pools: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
     gas: dict[str, list[Path]] = field(default_factory=dict)
+    token_prices: dict[str, list[Path]] = field(default_factory=dict)
     rates: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
 
@@ -111,9 +117,10 @@ def read_trace(
 
     Parameters
     ----------
-    folder : pool files `<chain>-<0xpool>-<date>.minute.csv`; gas files `<chain>-gas-….csv` with gas_price in gwei
-    native_usd_micros : price of the gas token in micro-dollars; None: the pool's first close on ETHER_CHAINS, else the
-        recorded price of the month (NATIVE_USD_MICROS_BY_MONTH)
+    folder : pool files `<chain>-<0xpool>-<date>.minute.csv`; gas files `<chain>-gas-….csv` with gas_price in gwei;
+        optionally `<chain>-native-….csv` with price_usd, the price of the gas token in dollars
+    native_usd_micros : price of the gas token in micro-dollars; None: that of the native file at the first bar, else
+        the pool's first close on ETHER_CHAINS, else the recorded price of the month (NATIVE_USD_MICROS_BY_MONTH)
     pool : address of the pool, if the folder has several
     rates : also read Aave rates (`<chain>-aave_v3-<0xtoken>-<date>.minute.csv`) into reserves
 
@@ -129,12 +136,15 @@ def read_trace(
     pool_files, bars, liquidity_carried = _read_pool(folder, sorting.pools.pop((chain, address)))
     gas = _read_gas(folder, sorting, chain)
     place = last_known(bars.at_us, gas.at_us)
+    price_files, recorded_price = _read_token_price(folder, sorting, chain, bars.at_us[:1])
+    if native_usd_micros is None:
+        native_usd_micros = _native_usd_micros(chain, bars) if recorded_price is None else recorded_price
     rate_files, reserves = _read_reserves(folder, sorting.rates, chain, bars.at_us) if rates else ((), None)
     market = _market(chain, address, bars, gas.columns["gwei"][place], native_usd_micros, reserves)
     close = bars.columns["close"]
     minutes_spanned = int(market.at_us[-1] - market.at_us[0]) // 60_000_000 + 1
     report = TraceReport(
-        files_read=(*pool_files, *gas.names, *rate_files),
+        files_read=(*pool_files, *gas.names, *price_files, *rate_files),
         files_skipped=_skipped(folder, sorting, chain),
         bars=market.bars,
         gas_filled=int((gas.at_us[place] != bars.at_us).sum()),
@@ -154,6 +164,8 @@ def _sort_files(folder: Path) -> _Sorting:
             sorting.pools.setdefault((match["chain"].lower(), match["pool"].lower()), []).append(path)
         elif match := GAS_NAME.match(path.name):
             sorting.gas.setdefault(match["chain"].lower(), []).append(path)
+        elif match := TOKEN_PRICE_NAME.match(path.name):
+            sorting.token_prices.setdefault(match["chain"].lower(), []).append(path)
         elif match := RATE_NAME.match(path.name):
             sorting.rates.setdefault((match["chain"].lower(), match["token"].lower()), []).append(path)
         else:
@@ -166,7 +178,7 @@ def _skip_reason(name: str) -> str:
         if pattern.search(name):
             return reason
     if name.lower().endswith(".csv"):
-        return "a CSV file whose name is neither <chain>-<0xpool>-<date>.minute.csv nor <chain>-gas-<dates>.csv"
+        return "a CSV file whose name is neither <chain>-<0xpool>-<date>.minute.csv nor <chain>-gas|native-<dates>.csv"
     return "not a CSV file"
 
 
@@ -244,6 +256,25 @@ def _read_gas(folder: Path, sorting: _Sorting, chain: str) -> Bars:
     return gas
 
 
+def _token_price_columns(table: TraceFile) -> dict[str, NDArray]:
+    dollars = table.numbers("price_usd")
+    table.refuse((dollars < 1e-6) | (dollars > 1e9), "price_usd", "{cell} is no price in dollars")
+    return {"micros": np.rint(dollars * 1e6)}
+
+
+def _read_token_price(
+    folder: Path, sorting: _Sorting, chain: str, first_at_us: IntBars
+) -> tuple[tuple[str, ...], int | None]:
+    """Return the read files and the gas token's price in micro-dollars at the first bar; None without a file."""
+    paths = sorting.token_prices.pop(chain, [])
+    if not paths:
+        return (), None
+    prices = read_bars(folder, paths, TOKEN_PRICE_COLUMNS, _token_price_columns)
+    if not prices.names:
+        raise TraceError(str(paths[0].relative_to(folder)), "holds no price below its header; fetch it again", line=1)
+    return prices.names, int(prices.columns["micros"][last_known(first_at_us, prices.at_us)][0])
+
+
 def _rate_columns(table: TraceFile) -> dict[str, NDArray]:
     columns = {}
     for name, least in (("liquidity_index", 1.0), ("variable_borrow_index", 1.0), ("variable_borrow_rate", 0.0)):
@@ -280,12 +311,10 @@ def _read_reserves(
 
 
 def _market(
-    chain: str, address: str, bars: Bars, gas_gwei: FloatBars, native_usd_micros: int | None,
+    chain: str, address: str, bars: Bars, gas_gwei: FloatBars, native_usd_micros: int,
     reserves: Reserves | None,
 ) -> Market:  # fmt: skip
     close = bars.columns["close"]
-    if native_usd_micros is None:
-        native_usd_micros = _native_usd_micros(chain, bars)
     return Market(
         name=f"{chain}-{address}",
         chain=chain,
@@ -316,14 +345,16 @@ def _native_usd_micros(chain: str, bars: Bars) -> int:
     price = known.pop()
     if price is None or known or last - first > timedelta(days=31):
         days = f"{first:%Y-%m-%d} to {last:%Y-%m-%d}"
-        cure = "give --gas-token-price DOLLARS, or read_trace(native_usd_micros=...)"
+        file = f"a {chain}-native-<dates>.csv with {','.join(TOKEN_PRICE_COLUMNS)}"
+        cure = f"give --gas-token-price DOLLARS, or put {file} beside the pool files"
         raise TraceError(bars.names[0], f"states no price of the gas token of {chain} from {days}; {cure}")
     return price
 
 
 def _skipped(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, str], ...]:
     others = [(path, f"another pool ({'-'.join(key)})") for key, paths in sorting.pools.items() for path in paths]
-    gas = [(path, f"gas of {name}; the pool is on {chain}") for name, paths in sorting.gas.items() for path in paths]
+    of_chains = [*sorting.gas.items(), *sorting.token_prices.items()]
+    gas = [(path, f"gas of {name}; the pool is on {chain}") for name, paths in of_chains for path in paths]
     unused = "Aave rates, which are read only for golems that may borrow"
     rates = [(path, unused) for paths in sorting.rates.values() for path in paths]
     skipped = [*sorting.skipped, *others, *gas, *rates]

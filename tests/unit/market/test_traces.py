@@ -1,5 +1,6 @@
 """The reader of recorded traces: which files it joins, which gaps it fills, and how it reports errors."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,14 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.market.market import ASSETS
-from bardo_pipeline.storage.market_data.demeter_trace import GAS_COLUMNS, POOL_COLUMNS, RATE_COLUMNS, TOKENS, read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import (
+    GAS_COLUMNS,
+    POOL_COLUMNS,
+    RATE_COLUMNS,
+    TOKEN_PRICE_COLUMNS,
+    TOKENS,
+    read_trace,
+)
 
 POOL = "0x45dda9cb7c25131df268515131f647d726f50608"
 OTHER_POOL = "0x0e44ceb592acfc5d3f09d996302eb4c499ff8c10"
@@ -110,6 +118,24 @@ def test_a_gas_token_without_a_known_price_is_refused_with_the_option(tmp_path: 
     for part in (POOL_FILE.replace("polygon", chain), f"gas token of {chain}", f"{year}-08-14", "--gas-token-price"):
         assert part in message
     assert read_trace(tmp_path, native_usd_micros=7)[0].native_usd_micros == 7
+    prices = re.search(rf"{chain}-native-<dates>.csv with (\S+) beside", message)
+    assert prices
+    write(tmp_path / f"{chain}-native-{year}.csv", prices[1].split(","), [[f"{year}-08-14 00:00:00", "0.41"]])
+    assert read_trace(tmp_path)[0].native_usd_micros == 410_000
+
+
+def test_a_file_states_the_price_of_the_gas_token(folder: Path) -> None:
+    """The newest price at the first bar counts, before the recorded one of the month and after the option's."""
+    rows = [["2023-08-13 23:00:00", "0.5"], ["2023-08-14 00:00:00", "0.7"], ["2023-08-14 00:02:00", "0.9"]]
+    write(folder / "polygon-native-08.csv", TOKEN_PRICE_COLUMNS, rows)
+    market, report = read_trace(folder)
+    assert market.native_usd_micros == 700_000
+    assert "polygon-native-08.csv" in report.files_read
+    assert read_trace(folder, native_usd_micros=7)[0].native_usd_micros == 7
+    write(folder / "polygon-native-08.csv", TOKEN_PRICE_COLUMNS, [["2023-08-14 00:00:00", "-1"]])
+    assert "polygon-native-08.csv, line 2, column 'price_usd'" in str(refusal(folder))
+    write(folder / "polygon-native-08.csv", TOKEN_PRICE_COLUMNS, [])
+    assert "fetch it again" in str(refusal(folder))
 
 
 def test_a_recorded_price_of_the_gas_token_holds_for_its_month_only(folder: Path) -> None:
