@@ -27,6 +27,7 @@ from bardo_pipeline.storage.delta.durable_commits import opened
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
+from bardo_pipeline.visible_text import visible
 
 _REASON_COMMITS = 50
 """Newest commits of the log whose records `reasons_match_their_records` reads."""
@@ -202,7 +203,7 @@ def evaluations(health: Health, policy: Policy) -> Iterator[dg.AssetCheckResult]
         yield dg.AssetCheckResult(
             check_name=name, asset_key=asset, passed=not failures, severity=severity,
             metadata=measured | {"beyond": markdown_table(rows)},
-            description="; ".join(fault.says for fault in failures) or None,
+            description=visible("; ".join(fault.says for fault in failures)) or None,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import embedder_version
+from bardo_pipeline.visible_text import visible
 
 OWNERS = ["team:bardo"]
 CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))
@@ -162,11 +163,15 @@ def projection(
     return decorate
 
 
+_PLAIN = str.maketrans({"|": "\\|", "\\": "\\\\", "[": "\\[", "<": "\\<", "\n": " "})
+"""Escapes, so that a text from a record forges no cell, link, image or tag."""
+
+
 def markdown_table(rows: Sequence[Mapping[str, Any]], *, rows_max: int = 50) -> dg.MarkdownMetadataValue:
     """Return the first `rows_max` rows as a Markdown table."""
     if not rows:
         return dg.MetadataValue.md("none")
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(str, row.values()) for row in rows[:rows_max])]
-    cells = [[text.replace("|", "\\|").replace("\n", " ") for text in line] for line in lines]
+    cells = [[visible(text).translate(_PLAIN) for text in line] for line in lines]
     rest = f"\n\nand {len(rows) - rows_max} more" if len(rows) > rows_max else ""
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in cells) + rest)

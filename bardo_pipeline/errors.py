@@ -54,9 +54,15 @@ BardoError
 Bad input raises one of these; broken logic raises AssertionError.
 """
 
+from bardo_pipeline.visible_text import visible
+
 
 class BardoError(Exception):
     """Root of all errors that Bardo raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message without the control characters of names in it, because logs and traces show it too."""
+        return visible(super().__str__())
 
 
 class InputError(BardoError):

@@ -32,6 +32,7 @@ from bardo_pipeline.storage.operations.retention import disk_bytes
 from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.tools.due_consolidations import consolidate_due
 from bardo_pipeline.tools.memory_gate import MemoryGate
+from bardo_pipeline.visible_text import visible
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _PAGE = 500  # runs in one query of Dagster's storage
@@ -197,7 +198,8 @@ def verification_job(context: dg.OpExecutionContext, home: dg.ResourceParam[Lazy
     }
     if not report.clean:
         cure = "run `bardo verify`, and restore the altered files from a backup"
-        raise dg.Failure(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}", metadata=metadata)
+        why = visible(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}")
+        raise dg.Failure(why, metadata=metadata)
     context.add_output_metadata(metadata)
 
 

@@ -210,7 +210,7 @@ class Application:
                 response = await endpoint(request)
             except Exception as error:
                 if not isinstance(error, BardoError):
-                    logger.exception("%s %s failed", request.method, request.url.path)
+                    logger.exception("%s %r failed", request.method, request.url.path)
                 response = refusal(error)
             self.requests.add(name, response.status_code, time.perf_counter() - started)
             return response

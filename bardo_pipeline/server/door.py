@@ -76,7 +76,7 @@ class Door:
             await self._app(scope, _replayed(body, receive), watched)
         except Exception as error:
             if not isinstance(error, BardoError):
-                logger.exception("%s %s failed", scope["method"], scope["path"])
+                logger.exception("%s %r failed", scope["method"], scope["path"])
             if started:
                 raise
             await refusal(error)(scope, receive, send)

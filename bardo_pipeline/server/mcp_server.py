@@ -53,7 +53,7 @@ def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any
             return _result(await runner.call(Caller(caller.owner, golem or caller.golem), params.name, arguments))
         except Exception as error:
             if not isinstance(error, BardoError):
-                logger.exception("tool %s failed", params.name)
+                logger.exception("tool %r failed", params.name)
             return _result(document_of(error), is_error=True)
 
     return Server(

@@ -1,6 +1,6 @@
 """The page of a home: golems, what they know, deaths, and cost a day, with plots as inline SVG. Pure.
 
-The page loads nothing: no script, no font and no image. Each text is escaped.
+The page loads nothing: no script, no font and no image. Each text is escaped, and its control characters are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from html import escape
 from typing import Any
+
+from bardo_pipeline.visible_text import visible
 
 SECURITY = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
@@ -113,7 +115,7 @@ def sign_in_page(fault: str | None = None) -> str:
 
 
 def _document(title: str, body: str) -> str:
-    return (
+    return visible(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>\n{body}\n'
         "</body></html>\n"

@@ -117,7 +117,7 @@ def serve_http(
                 tools_over_http=protocol,
             ),
             http=bounded_connection(settings.head_seconds), ws="none", lifespan="on", log_level="warning",
-            access_log=False, limit_concurrency=settings.connections_max, timeout_keep_alive=30,
+            log_config=None, access_log=False, limit_concurrency=settings.connections_max, timeout_keep_alive=30,
             timeout_graceful_shutdown=10, server_header=False, date_header=False, proxy_headers=False,
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listener])

@@ -10,7 +10,7 @@ from typer import Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import named_owner, now, root_for_owner, root_of
-from bardo_pipeline.cli.output.tables import print_line
+from bardo_pipeline.cli.output.tables import print_line, show_log
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.serve import ServeSettings, serve_http, serve_stdio
 
@@ -25,6 +25,7 @@ def serve(
     golem: Annotated[str | None, Option(help="With --mcp-stdio: the golem whose memory is used.")] = None,
 ) -> None:
     """Serve a home: HTTP with JSON, metrics, a page, and the Model Context Protocol at /mcp; 127.0.0.1 only."""
+    show_log()
     if mcp_stdio:
         serve_stdio(root_for_owner(home), Caller(named_owner(), golem), clock=now, environ=os.environ, threads=threads)
         return

@@ -12,11 +12,12 @@ from typer import Exit, Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, inspected, named_owner, now, root_for_owner
 from bardo_pipeline.cli.output.status_report import show_status
-from bardo_pipeline.cli.output.tables import escaped, print_json, print_line
+from bardo_pipeline.cli.output.tables import print_json, print_line
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
 from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
 from bardo_pipeline.storage.verification.check_projections import damaged_tables
+from bardo_pipeline.visible_text import escaped
 
 
 def status(

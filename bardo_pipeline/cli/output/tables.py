@@ -1,12 +1,13 @@
 """The terminal of all commands: lines, rows as table, CSV or JSON, and progress bars.
 
-All text that a command prints passes `visible`, or `escaped` in JSON, because names and texts come from other programs
-and a terminal obeys control characters. No other module of the command writes to the standard streams.
+All text that a command prints passes `visible`, or `escaped` in JSON. No other module of the command writes to the
+standard streams.
 """
 
 from __future__ import annotations
 
 import csv
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,24 +23,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Te
 from rich.segment import Segment
 from rich.table import Table
 
+from bardo_pipeline.visible_text import escaped, visible
+
 SHORT_CELL = 34
-
-_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Characters that reorder the text around them."""
-
-_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDI) if code not in (0x09, 0x0A)]
-_VISIBLE = dict.fromkeys(_CONTROLS)
-_ESCAPED = {code: f"\\u{code:04x}" for code in _CONTROLS}
-
-
-def visible(text: str) -> str:
-    """Return a text without control characters: C0 except tab and newline, DEL, C1, separators, marks of direction."""
-    return text if text.isprintable() else text.translate(_VISIBLE)
-
-
-def escaped(json: str) -> str:
-    """Return a JSON text with the control characters of its strings escaped; JSON itself escapes C0 only."""
-    return json if json.isprintable() else json.translate(_ESCAPED)
 
 
 class Terminal(Console):
@@ -60,6 +46,20 @@ def use_lossy_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+class _VisibleLines(logging.Formatter):
+    """Lines of a log without control characters, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def show_log() -> None:
+    """Print warnings and errors of all loggers on standard error."""
+    lines = logging.StreamHandler()
+    lines.setFormatter(_VisibleLines("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
 
 
 def say(text: str) -> None:

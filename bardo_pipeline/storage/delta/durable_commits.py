@@ -27,7 +27,7 @@ from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.checksums import MARK, checked_content, checksum, filled
 from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.delta.parquet_io import bounds_of
-from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
+from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder, writing_to
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints; each commit since the last one slows an open by 0.05 ms (measured)."""
@@ -39,6 +39,7 @@ _STANDARD_FIELDS = frozenset(
     }
 )
 _HINT = "_last_checkpoint"
+_NEWEST = "_newest.version"  # readers of Delta ignore this name
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,25 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
     finally:
         draft.unlink(missing_ok=True)
     return True
+
+
+def note_version(table: Path, version: int) -> None:
+    """Write a committed version into the table's log, so that the loss of the newest commit is found.
+
+    The note is not synced: a power cut may lose it, but never leaves it ahead of a synced commit.
+    """
+    draft = table / "_delta_log" / f"_newest_{uuid4()}.tmp"
+    with writing_to(table):
+        draft.write_bytes(b"%d" % version)
+        os.replace(draft, table / "_delta_log" / _NEWEST)
+
+
+def noted_version(table: Path) -> int:
+    """Return a version that the table had, -1 without a note. Read it before the table, which others may write."""
+    try:
+        return int((table / "_delta_log" / _NEWEST).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return -1
 
 
 def write_actions(

@@ -304,6 +304,7 @@ class ReplaceableTable:
         return path
 
     def _written(self, rows: int, version: int) -> Written:
+        commits.note_version(self.path, version)
         total = self.digest()
         return Written(self.name, rows, total.rows, total.fingerprint, version)
 

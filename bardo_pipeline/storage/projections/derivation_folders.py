@@ -16,7 +16,9 @@ from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
 from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file, sync_folder
 
 _NAME = "derivation.json"
-_PASSING = frozenset({".tmp"})
+_PASSING = frozenset({".tmp", ".version"})
+"""Suffixes of files that are not copied: a note of a version may be ahead of the commits that were copied before it."""
+
 _ATTEMPTS = 3
 REBUILD, DROPPED = ".rebuild", ".dropped"
 """Suffixes of folders that are not derivations: rebuilt for comparison, or being deleted."""

@@ -21,6 +21,7 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.durable_commits import commit_path, note_version, noted_version
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.delta.table_specs import TABLES, TableSpec
@@ -122,7 +123,14 @@ class GrowingTable:
         """Number of repairs of the table."""
         return int(self.table.facts().get("turn", 0))
 
+    @property
+    def version(self) -> int:
+        """Newest committed version of any process."""
+        return self.table.version
+
     def _written(self, rows: int, version: int | None) -> Written:
+        if version is not None:
+            note_version(self.table.path, version)
         total = self.digest()
         return Written(self.name, rows, total.rows, total.fingerprint, version)
 
@@ -240,11 +248,15 @@ class Projections:
     def _table(self, name: str) -> GrowingTable | ReplaceableTable:
         if name not in self._open:
             spec, path = TABLES[name], self.root / name
-            self._open[name] = (
+            noted = noted_version(path)
+            table = (
                 GrowingTable(name, path, spec, self._policy)
                 if spec.grows
                 else ReplaceableTable(name, path, spec, self.bucket_count, part_rows=self._policy.growth.partition_rows)
             )
+            if table.version < noted:
+                raise DamagedError(commit_path(path, noted), "it is missing")
+            self._open[name] = table
         return self._open[name]
 
     def read(self, name: str) -> pa.Table:

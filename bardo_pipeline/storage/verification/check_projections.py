@@ -55,13 +55,8 @@ def _damaged_candidates(projections: Projections) -> Iterator[DamagedError]:
 
 
 def _existing(root: Path) -> list[str]:
-    """Return the tables that have a commit; opening any other would create it."""
-    return [
-        name
-        for name in TABLES
-        if (root / name / "_delta_log" / f"{0:020}.json").exists()
-        or any((root / name / "_delta_log").glob("*.checkpoint.parquet"))
-    ]
+    """Return the tables that have a log; opening any other would create it."""
+    return [name for name in TABLES if (root / name / "_delta_log").exists()]
 
 
 def check_projections(home: Home, findings: Findings) -> None:

@@ -48,6 +48,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], None]]] = {
     "emptied commit": (newest_commit, lambda path: path.write_bytes(b"") and None),
     "cut commit": (newest_commit, cut),
     "flipped commit": (newest_commit, flip),
+    "missing commit": (newest_commit, Path.unlink),
+    "missing first commit": (lambda table: min((table / "_delta_log").glob("*.json")), Path.unlink),
     "missing file": (data_file, Path.unlink),
     "cut file": (data_file, cut),
     "flipped file": (data_file, flip),
@@ -65,11 +67,12 @@ def fingerprints(root: Path) -> dict[str, str]:
     ("damage", "table"),
     [
         ("flipped file", "curation"),
+        ("missing commit", "grimoire"),
         *(
             pytest.param(damage, table, marks=pytest.mark.full)
             for damage in DAMAGES
             for table in ("grimoire", "curation")
-            if (damage, table) != ("flipped file", "curation")
+            if (damage, table) not in (("flipped file", "curation"), ("missing commit", "grimoire"))
         ),
     ],
 )

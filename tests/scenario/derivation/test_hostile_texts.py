@@ -7,6 +7,8 @@ import os
 import pty
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.cli.output.tables import escaped, print_table, visible
+from assets.metadata import markdown_table
+from bardo_pipeline.cli.output.tables import print_table, show_log
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
+from bardo_pipeline.errors import UnknownGolemError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import Part
@@ -27,6 +31,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.warehouse.build import build_warehouse
+from bardo_pipeline.visible_text import escaped, visible
 from tests.conftest import NOW, copy_home, one_at_a_time
 from tests.support.processes.bardo_command import bardo, run
 
@@ -149,6 +154,26 @@ def test_a_terminal_gets_the_commands_colours_but_not_those_of_a_name(hostile_ho
     shown = on_terminal(["golem", "show", golem_id], hostile_home)
     assert "\x1b[1m" in shown, "bold, by the command"
     assert not re.search("\x1b\\]|\x1b\\[2J|\x9b|\u202e", shown)
+
+
+@pytest.mark.row("X-11")
+def test_a_log_line_and_the_trace_of_an_error_show_no_control_character() -> None:
+    assert str(UnknownGolemError(f"golem {EVIL}")) == f"golem {visible(EVIL)}"
+    failing = f"try: 1 / 0\nexcept ZeroDivisionError: logging.getLogger('bardo.server').exception({EVIL!r} + '%s', 1)"
+    program = (
+        f"import logging\nfrom bardo_pipeline.cli.output.tables import {show_log.__name__} as show\nshow()\n{failing}"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+    assert shown.startswith(f"ERROR: {visible(EVIL)}1\nTraceback")
+    assert not FORBIDDEN.findall(shown)
+
+
+@pytest.mark.row("X-11")
+def test_a_table_in_dagster_shows_a_name_without_control_characters_links_and_tags() -> None:
+    text = markdown_table([{"golem": f"{EVIL}<img src=x>![x](http://evil)\\|\n| forged |"}]).value or ""
+    assert not FORBIDDEN.findall(text)
+    assert re.sub(r"\\\\|\\[|<[]", "", text.splitlines()[-1]).count("|") == 2, "one cell"
+    assert not re.search(r"(?<!\\)[<[]", text)
 
 
 def on_terminal(words: Sequence[str], home: Path) -> str:

@@ -61,6 +61,12 @@ def test_texts_of_a_home_are_text_on_the_page() -> None:
 
 
 @pytest.mark.row("X-11")
+def test_a_page_shows_a_name_without_its_control_characters() -> None:
+    page = overview_page(replace(HOME, golems=[golem("g-\x1b]0;title\x07\x9b\u202e1")]))
+    assert "<td>g-]0;title1</td>" in page
+
+
+@pytest.mark.row("X-11")
 def test_plots_are_images_of_the_figures() -> None:
     page = overview_page(HOME)
     plots = [ET.fromstring("<svg" + part.split("</svg>")[0] + "</svg>") for part in page.split("<svg")[1:]]
