@@ -302,13 +302,16 @@ def test_golems_leave_stay_out_and_enter_as_their_rules_say() -> None:
         "the playbook leaves this regime, rule ",
     ):
         assert any(words in reason for reason in reasons), words
-    called = lived_with(advice("enter", regime="volatile", effect_ppm=2_000, evidence_count=900))
+    called = lived_with(
+        advice("enter", regime="volatile", effect_ppm=2_000, evidence_count=900),
+        *(advice("leave", regime=r, evidence_count=900) for r in REGIMES if r != "volatile"),
+    )
     entered = [
         r["regime"]
         for r in called.rows
         if r["deliberation"] and "the playbook enters this regime, rule" in r["deliberation"]["reasoning_summary"]
     ]
-    assert set(entered) <= {"volatile"}
+    assert set(entered) == {"volatile"}, "without a rule no golem enters a volatile regime"
     for lived in (away, left, called):
         assert contradictions(lived.records) == []
 

@@ -18,18 +18,25 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.causality.variables import PRICE_EXCURSION, SCALE
+from bardo_pipeline.curator.choice_rules import ENTER as CALLS
+from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
+from bardo_pipeline.curator.choice_rules import TRAIT
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
     ACTIONS,
+    CALLED,
     COLLECT,
+    COOLING,
     ENTER,
     HOLD,
     LEAVE,
     REBALANCE,
+    TURMOIL,
     VOLATILE,
 )
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
+from bardo_pipeline.heartbeat.defi.rebalance import ACT
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED
@@ -520,6 +527,34 @@ def test_a_golem_enters_at_birth_and_later_after_its_cool_down_outside_of_turmoi
     assert choice.action.tolist() == [ENTER, HOLD]
 
 
+@pytest.mark.row("HB-1", "HB-24")
+def test_a_rule_to_enter_calls_into_turmoil_but_not_before_the_end_of_the_cool_down() -> None:
+    tape, fleet = tape_of(drawn_market([CENTRE] * 6), POLICY), fleet_of(4)
+    tape.regime[1] = VOLATILE
+    fleet.tick[:], fleet.cooldown[:] = 19, [0, 20, 21, 0]
+    fleet.presence[VOLATILE] = [CALLS, CALLS, CALLS, TRAIT]
+    choice, _ = think(fleet, tape, 1)
+    assert choice.action.tolist() == [ENTER, ENTER, HOLD, HOLD]
+    assert choice.rule.tolist() == [CALLED, CALLED, COOLING, TURMOIL]
+
+
+@pytest.mark.row("HB-1")
+def test_each_action_pays_its_own_units_of_gas() -> None:
+    tape, fleet, cost = tape_of(drawn_market([CENTRE] * 6), POLICY), fleet_of(4), POLICY.cost
+    think(fleet, tape, 0)
+    fleet.fees[1] = 2.0 * POLICY.playbook.collect_fees_micros
+    fleet.rebalance_threshold[:, 2] = 0.0
+    fleet.presence[:, 3] = LEAVES
+    fleet.tick += 8
+    fleet.liquidity[0], fleet.idle[0] = 0.0, 50_000_000
+    choice, _ = think(fleet, tape, 1)
+    assert choice.action.tolist() == [ENTER, COLLECT, REBALANCE, LEAVE]
+    units = np.array([cost.enter_gas_units, cost.collect_gas_units, cost.rebalance_gas_units, cost.exit_gas_units])
+    assert len(set(units.tolist())) == 4
+    paid = np.rint(units * tape.gas_gwei[1] * 1e-9 * tape.market.native_usd_micros)
+    assert choice.gas_micros.tolist() == paid.tolist()
+
+
 @pytest.mark.row("HB-1")
 def test_leaving_needs_a_deep_drawdown_and_begins_a_cool_down_without_a_position() -> None:
     for loss, action in ((0.1001, LEAVE), (0.0999, HOLD)):
@@ -544,6 +579,19 @@ def test_fees_are_collected_from_their_limit_on(share: float, action: int) -> No
     fleet.fees[:] = share * POLICY.playbook.collect_fees_micros
     choice, _ = think(fleet, tape, 1)
     assert choice.action.tolist() == [action]
+
+
+@pytest.mark.row("HB-1", "HB-24")
+def test_a_swap_reverts_and_is_tried_by_its_own_slippage_and_not_by_the_expected_one() -> None:
+    wide = {"price_high": drawn_market([CENTRE, *[AWAY] * 3]).price * 1.004}
+    fleet, tape = off_centre(**wide)
+    choice, _ = think(fleet, tape, 1)
+    limit = int(choice.slip_ppm.mean())
+    assert choice.slip_ppm.min() < limit < choice.slip_ppm.max()
+    np.testing.assert_allclose(fleet.branch_liquidity[ACT, 0], fleet.liquidity)
+    fleet, tape = off_centre(**wide)
+    limited, _ = think(fleet, tape, 1, cage(slippage_max=limit * 1e-6))
+    assert limited.status.tolist() == np.where(choice.slip_ppm > limit, REVERTED, EXECUTED).tolist()
 
 
 @pytest.mark.row("HB-1")
