@@ -77,6 +77,9 @@ PRICED = wiring("a_deliberation_costs_its_tokens_at_the_prices_of_its_tier")
 LEFT = wiring("leaving_needs_a_deep_drawdown_and_begins_a_cool_down_without_a_position")
 ENTERED = wiring("a_golem_enters_at_birth_and_later_after_its_cool_down_outside_of_turmoil")
 DEVIATION = wiring("the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after_thirty_ticks")
+CALLING = wiring("a_rule_to_enter_calls_into_turmoil_but_not_before_the_end_of_the_cool_down")
+SLIPS = wiring("a_swap_reverts_and_is_tried_by_its_own_slippage_and_not_by_the_expected_one")
+SITUATED = (f"{TRIED}::test_a_golem_is_judged_whether_it_deliberated_or_not_and_states_what_it_chose",)
 RATE = (f"{ATTENTION}::test_surprises_are_ignored_at_the_rate_of_fruitless_deliberations",)
 SIMULATES = (f"{FLEET}::test_only_t2_simulates_and_both_t1_and_t2_defer_dear_gas",)
 FORCED = (f"{GATE}::test_a_forced_tick_is_deliberated_at_t2_for_any_surprise",)
@@ -115,6 +118,8 @@ FAULTS = (
           wiring("the_circuit_breaker_is_the_drawdown_from_the_high_water_mark")),
     Fault("homeostatic deviation at zero", "HB-13", _STEP, "deviation_sigma=observe.deviation(fleet, policy),",
           "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
+    Fault("homeostatic means begin at zero", "HB-13", _OBSERVE, "first = fleet.home_seen == 0",
+          "first = fleet.home_seen < 0", DEVIATION),
     Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
           "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
     # the step: surprise and tiers
@@ -283,6 +288,9 @@ FAULTS = (
     Fault("a fading regime weighs in full", "INH-9", _RECOLLECTION, "contributions(factors, awake, policy.retrieval)",
           "contributions(factors, 1.0, policy.retrieval)",
           (f"{RECALL}::test_entries_of_other_regimes_are_dormant_and_wake_with_their_regime",)),
+    Fault("a golem knows the regime before its birth", "INH-9", _RECOLLECTION,
+          "has_lived_before = (tick > t - start + 1) & (start > 0)", "has_lived_before = (tick > 0) & (start > 0)",
+          (f"{RECOLLECTION}::test_an_heir_knows_no_regime_before_the_one_that_it_was_born_into",)),
     Fault("routine retrieves", "MEM-9", _RECOLLECTION, "wanted = is_awake & ~skips(rule)[owner]", "wanted = is_awake",
           (f"{RECALL}::test_a_calm_routine_tick_skips_retrieval_and_other_ticks_do_not",)),
     Fault("credits do not reach the recall", "MEM-11", "runtime/in_memory_fleet.py",
@@ -312,6 +320,9 @@ FAULTS = (
     Fault("a proposition outweighs an own rule", "KAT-7", "heartbeat/caution.py",
           "counts[PRIORS:] &= ~has_rule", "pass",
           (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
+    Fault("undecided knowledge silences propositions", "KAT-7", "heartbeat/caution.py",
+          " & (recall.sign[places] != 0)", "",
+          (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
     Fault("every scar is retrieved", "KAT-7", _RECOLLECTION, "rank < _PLACES[recall.shelf[entry[order]]]",
           "rank < RECALL", (f"{PRIORS}::test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved",)),
     # reported causes
@@ -332,6 +343,8 @@ FAULTS = (
           (f"{RECALL}::test_likeness_is_1_only_in_the_same_situation",)),
     Fault("warnings block in similar situations", "HB-1", _RECALL, "& (anomaly[at, None] == CELL_ANOMALY)", "",
           BLOCKS),
+    Fault("the weakest warning blocks", "HB-1", _RECALL, "np.lexsort((-entry, confidence[entry]))",
+          "np.lexsort((-entry, -confidence[entry]))", (f"{RECALL}::test_the_surest_of_two_warnings_blocks",)),
     Fault("doubtful warnings block", "HB-1", _RECALL, "(confidence >= ppm(policy.playbook.block_confidence_min))",
           "(confidence >= 0)", BLOCKS),
     # the probes, and what they look at
@@ -386,6 +399,20 @@ FAULTS = (
           "due[slot], memory",
           (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
     # choices
+    Fault("a trial pays the expected slippage", "HB-24", _DECIDE,
+          "np.where(acted[pick], plan.slip[pick], plan.centre.expected_slip[pick])",
+          "plan.centre.expected_slip[pick]", SLIPS),
+    Fault("a swap reverts by the expected slippage", "HB-1", _DECIDE,
+          "(plan.slip > limit, REVERTED,", "(plan.expected_slip > limit, REVERTED,", SLIPS),
+    Fault("entering pays the gas of leaving", "HB-1", _DECIDE,
+          "[policy.cost.enter_gas_units, policy.cost.exit_gas_units,",
+          "[policy.cost.exit_gas_units, policy.cost.enter_gas_units,", wiring("each_action_pays_its_own_units_of_gas")),
+    Fault("a trial is about the gas at its end", "HB-24", _CHOICES, "tape.gas_hour_ratio[opened]",
+          "tape.gas_hour_ratio[opened * 0 + t]", SITUATED),
+    Fault("a trial is about the regime at its end", "HB-24", _CHOICES, "tape.regime[opened]",
+          "tape.regime[opened * 0 + t]", SITUATED),
+    Fault("a trial is about the debt at its end", "HB-24", _CHOICES, "fleet.window_owed > 0.0,",
+          "fleet.debt_shares > 0.0 * fleet.window_owed,", (f"{LEARNED}::{CLOSING}",)),
     Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, gas_units) + swap * slip * 1e-6",
           "0.0 * gas_units + swap * slip * 1e-6", (SHADOWS,)),
     Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
@@ -427,13 +454,19 @@ FAULTS = (
           (f"{CHOICES}::test_golems_with_a_rule_mint_its_half_width_and_name_it_and_others_follow_their_trait",)),
     Fault("a rule to leave is not followed", "HB-24", _DECIDE, "gone = held & ~fallen & (learned == LEAVES)",
           "gone = held & fallen & (learned == LEAVES)", (f"{CHOICES}::{LEAVING}",)),
+    Fault("a rule to enter is not followed", "HB-24", _DECIDE, "~held & (learned == ENTERS) & cool",
+          "~held & (learned > LEAVES) & cool", (*CALLING, f"{CHOICES}::{LEAVING}")),
+    Fault("a rule to enter ends the cool-down", "HB-24", _DECIDE, "~held & (learned == ENTERS) & cool",
+          "~held & (learned == ENTERS)", CALLING),
     Fault("a rule to stay out is not followed", "HB-24", _DECIDE, "~held & (learned >= STAY_OUT), ~held",
           "~held & (learned > LEAVES), ~held", (f"{CHOICES}::{LEAVING}",)),
     Fault("a rule of one regime is not shrunk", "HB-24", "curator/choice_rules.py",
-          "share = count[place] / (count[place] + pool)", "share = 1.0",
+          "share = count / (count + policy.curator.pool_witnesses)", "share = 0.0 * count + 1.0",
           (f"{CHOICES}::test_a_rule_of_few_witnesses_is_shrunk_towards_the_general_one",)),
     Fault("a golem that stays out deliberates", "HB-9", _GATE, "settled: BoolArray = judged & away",
           "settled: BoolArray = judged & away & (fleet.tick < 0)", (f"{CHOICES}::{SETTLED}",)),
+    Fault("ticks with a debt are settled", "HB-9", _GATE, "~sight.open & (fleet.debt_shares == 0.0) & (fleet",
+          "~sight.open & (fleet", wiring("nothing_is_settled_for_a_golem_with_a_position_or_a_loan")),
     Fault("a learned rule settles ticks from birth", "HB-9", _GATE,
           "away & (policy.gate.attention_after_ticks < fleet.tick)", "away & (fleet.tick > 0)",
           (f"{CHOICES}::{SETTLED}",)),

@@ -20,7 +20,7 @@ import pytest
 from bardo_pipeline.curator.causality.variables import PRICE_EXCURSION, SCALE
 from bardo_pipeline.curator.choice_rules import ENTER as CALLS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
-from bardo_pipeline.curator.choice_rules import TRAIT
+from bardo_pipeline.curator.choice_rules import STAY_OUT, TRAIT
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
@@ -39,7 +39,8 @@ from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
 from bardo_pipeline.heartbeat.defi.rebalance import ACT
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED
+from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED, settled_out
+from bardo_pipeline.heartbeat.observe import observe
 from bardo_pipeline.heartbeat.recall_table import Recall, nothing_known, recall_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import BLOCKED, EXECUTED, LIQUIDATION, POOL_SHARE, REVERTED
@@ -197,6 +198,10 @@ def test_the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after
     np.testing.assert_array_equal(now[..., :3], np.stack([inference + gas, inference, gas], axis=-1))
     np.testing.assert_array_equal(now[..., 3], acted)
     np.testing.assert_array_equal(now[..., 4], run["error"])
+    kept, delta, first = POLICY.probes.homeostatic_memory, now - mean, np.arange(TICKS)[None, :, None] == 0
+    mean_after, var_after = (run.state(f"home_{n}", after=True) for n in ("mean", "var"))
+    np.testing.assert_allclose(mean_after, np.where(first, now, mean + (1 - kept) * delta))
+    np.testing.assert_allclose(var_after, np.where(first, 0.0, kept * (var + (1 - kept) * delta**2)))
 
 
 @pytest.mark.row("HB-13")
@@ -334,6 +339,16 @@ def test_attention_silences_t1_alone_and_only_after_a_hundred_ticks(age: int) ->
     assert (unforced & deep & held & (run.state("tick") + 1 > 100) & (run["follow_ups"] == 0)).sum() > 2
     assert (unforced & (error >= threshold) & ~deep & held & (run["follow_ups"] > 0)).any()
     assert ((run.state("tick") + 1 <= 100).any()) == (age == 0)
+
+
+@pytest.mark.row("HB-9", "HB-24")
+def test_nothing_is_settled_for_a_golem_with_a_position_or_a_loan() -> None:
+    fleet, tape = entered(4)
+    fleet.presence[:, :3], fleet.tick[:] = STAY_OUT, 200
+    fleet.liquidity[1:], fleet.debt_shares[2] = 0.0, 1.0
+    sight = observe(fleet, tape, 1, POLICY)
+    settled = settled_out(fleet, int(tape.regime[1]), sight, np.ones(4, bool), POLICY)
+    assert settled.tolist() == [False, True, False, False], "a position, nothing, a debt, no rule"
 
 
 @pytest.mark.row("HB-9", "HB-4")
