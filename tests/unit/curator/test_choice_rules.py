@@ -159,6 +159,14 @@ def test_longer_windows_of_a_choice_are_recorded_and_teach_nothing_twice() -> No
     assert alone.decisions.equals(beside.decisions)
 
 
+@pytest.mark.row("HB-24")
+def test_trials_without_ground_truth_teach_nothing() -> None:
+    effects = [3_000, 3_200, 2_900, 3_100]
+    alone, _ = learned(effects)
+    doubted, _ = learned(effects, trial(50, -9_000) | {"verified": False})
+    assert alone.decisions.equals(doubted.decisions)
+
+
 def loaned(*rows: dict[str, Any]) -> str:
     """Return the playbook's word about a loan in a volatile market."""
     state = from_table(grimoire(*rows))

@@ -20,7 +20,7 @@ import pytest
 from bardo_pipeline.curator.causality.variables import PRICE_EXCURSION, SCALE
 from bardo_pipeline.curator.choice_rules import ENTER as CALLS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
-from bardo_pipeline.curator.choice_rules import STAY_OUT, TRAIT
+from bardo_pipeline.curator.choice_rules import REPAYS, STAY_OUT, TRAIT
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
@@ -35,7 +35,7 @@ from bardo_pipeline.heartbeat.decide import (
     TURMOIL,
     VOLATILE,
 )
-from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
+from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY, share_values
 from bardo_pipeline.heartbeat.defi.rebalance import ACT
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
@@ -498,6 +498,9 @@ def test_the_dead_keep_their_state_and_are_not_woken() -> None:
     fleet.partitions[:, 1] = 0
     walk(fleet, tape, 1, start=1)
     assert fleet.alive.tolist() == [True, False, True]
+    assert fleet.final_at[1] == 1
+    assert fleet.final_nav[1] == np.floor(fleet.nav[1]) > 1_000_000
+    assert fleet.final_life[0, 1] == fleet.final_life[3, 1] == 0.0, "no credits, no vitality"
     age = fleet.tick.copy()
     run = walk(fleet, tape, 1, start=2, interventions={0: Interventions(np.ones(3, bool), np.zeros(3, int))})
     assert run["tier"][:, 0].tolist() == [T2, T0, T2]
@@ -505,6 +508,21 @@ def test_the_dead_keep_their_state_and_are_not_woken() -> None:
 
 
 # actions
+
+
+@pytest.mark.row("HB-9", "HB-24")
+def test_a_thought_that_only_repays_a_loan_is_not_vain() -> None:
+    fleet, tape = fleet_of(2), tape_of(lending([CENTRE] * 4), POLICY)
+    walk(fleet, tape, 1)
+    supplied, owed = share_values(tape, 0, fleet.collateral_asset)
+    fleet.collateral_shares[0], fleet.debt_shares[0] = 30e6 / supplied[0], 10e6 / owed[0]
+    fleet.loan_choice[:] = REPAYS
+    vain = fleet.vain.sum(axis=0)
+    run = walk(fleet, tape, 1, start=1, interventions={0: Interventions(np.ones(2, bool), np.zeros(2, np.int64))})
+    assert run["choice_action"][:, 0].tolist() == [HOLD, HOLD]
+    assert run["lent_action"][:, 0].tolist() == [REPAY, 0]
+    assert fleet.debt_shares.tolist() == [0.0, 0.0]
+    assert (fleet.vain.sum(axis=0) > vain).tolist() == [False, True]
 
 
 def off_centre(policy: Policy = POLICY, **fields: Any) -> tuple[Fleet, Tape]:
