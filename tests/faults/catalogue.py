@@ -317,6 +317,10 @@ FAULTS = (
           (f"{PRIORS}::test_scars_hold_a_golem_back_and_propositions_may_urge_it_on",)),
     Fault("another golem's scar weighs in full", "KAT-7", "katabasis/priors.py", "rules.scar_sibling", "1.0",
           (f"{PRIORS}::test_importance_is_confidence_times_the_modifier_of_the_source",)),
+    Fault("bloodstains fade as other scars", "KAT-7", "katabasis/priors.py",
+          "half_life_days * if(is_bloodstain and golem_id <> owner_id, stained, 1.0) as half_life_days",
+          "half_life_days", ("tests/property/katabasis/test_lived_failures.py"
+          "::test_a_bloodstain_of_another_golem_lasts_longer_and_an_own_one_does_not",)),
     Fault("a proposition outweighs an own rule", "KAT-7", "heartbeat/caution.py",
           "counts[PRIORS:] &= ~has_rule", "pass",
           (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
