@@ -1,4 +1,4 @@
-"""One-line faults in the step, the choice, the gate, the recall and the probes, each with the tests that must kill it.
+"""One-line faults in the step, the choice, the gate, the recall, the probes and the records, each with its tests.
 
 A fault is an exact old text, which occurs once in its file, and a new text. `make faults` plants them one by one.
 """
@@ -19,6 +19,7 @@ PRIORS = "tests/unit/heartbeat/test_priors.py"
 LIVED_LESSONS = "tests/property/dreams/test_lived_lessons.py"
 REPORTED = "tests/unit/curator/test_reported_causes.py"
 CREDITED = "tests/property/heartbeat/test_credited_fleet.py"
+FIGURES = "tests/property/heartbeat/test_record_figures.py"
 CHOOSE = "tests/unit/heartbeat/test_choose.py"
 FLEET = "tests/property/heartbeat/test_fleet.py"
 FORESIGHT = "tests/unit/heartbeat/test_foresight.py"
@@ -61,6 +62,7 @@ _GAS_GATE, _PARTITIONS, _TRIALS = (
     "heartbeat/gas_gate.py", "mortality/credit_partitions.py", "heartbeat/defi/rebalance.py",
 )  # fmt: skip
 _RECOLLECTION = "heartbeat/recollection.py"
+_RECORDS, _THOUGHTS = "heartbeat/records/build_records.py", "heartbeat/records/thought_fields.py"
 _FORESIGHT = "heartbeat/causal_forecast.py"
 
 MARKET_PROBES = wiring("probes_of_the_market_are_its_changes_since_the_last_tick")
@@ -79,6 +81,7 @@ ENTERED = wiring("a_golem_enters_at_birth_and_later_after_its_cool_down_outside_
 DEVIATION = wiring("the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after_thirty_ticks")
 CALLING = wiring("a_rule_to_enter_calls_into_turmoil_but_not_before_the_end_of_the_cool_down")
 SLIPS = wiring("a_swap_reverts_and_is_tried_by_its_own_slippage_and_not_by_the_expected_one")
+OUTCOMES = (f"{FIGURES}::test_an_outcome_is_gas_and_slippage_and_only_an_executed_act_slips",)
 SITUATED = (f"{TRIED}::test_a_golem_is_judged_whether_it_deliberated_or_not_and_states_what_it_chose",)
 RATE = (f"{ATTENTION}::test_surprises_are_ignored_at_the_rate_of_fruitless_deliberations",)
 SIMULATES = (f"{FLEET}::test_only_t2_simulates_and_both_t1_and_t2_defer_dear_gas",)
@@ -482,6 +485,36 @@ FAULTS = (
     Fault("a learned rule settles ticks from birth", "HB-9", _GATE,
           "away & (policy.gate.attention_after_ticks < fleet.tick)", "away & (fleet.tick > 0)",
           (f"{CHOICES}::{SETTLED}",)),
+    # the records
+    Fault("an interval reaches too low", "HB-24", _RECORDS, '"low": expected - half,', '"low": expected - 2 * half,',
+          (f"{FIGURES}::test_a_prediction_lies_in_the_middle_of_its_interval_and_holds_inside_of_it",)),
+    Fault("a new regime is no episode", "MEM-1", _RECORDS, ' | (rows["sources"][:, 1] > 0) | rows.thinking',
+          " | rows.thinking",
+          (f"{FIGURES}::test_a_record_with_an_anomaly_a_new_regime_or_a_deliberation_is_an_episode",)),
+    Fault("a loss beside holding is a gain", "HB-24", _RECORDS, '"impermanent_loss_micros": np.rint(position["loss"])',
+          '"impermanent_loss_micros": -np.rint(position["loss"])',
+          (f"{FIGURES}::test_a_position_never_beats_its_tokens_before_fees",)),
+    Fault("a judged decision is about the regime before it", "HB-24", _TRIALS,
+          "fleet.trial_regime[slot, golem] = tape.regime[t]", "fleet.trial_regime[slot, golem] = tape.regime[t - 1]",
+          (f"{FIGURES}::test_a_judged_decision_states_the_situation_of_its_tick",)),
+    Fault("an outcome forgets the slippage", "HB-1", _THOUGHTS,
+          '"pnl_impact_micros": -(thinkers["choice_gas_micros"] + slippage)',
+          '"pnl_impact_micros": -(thinkers["choice_gas_micros"] + 0 * slippage)', OUTCOMES),
+    Fault("a refused act states a slippage", "HB-1", _THOUGHTS, "mask=status != EXECUTED)", "mask=status < 0)",
+          OUTCOMES),
+    Fault("every outcome of a loan names a cause", "MEM-22", "heartbeat/records/loan_fields.py",
+          "arrow.text_of((None, CAUSE), taken.astype(np.int64))",
+          "arrow.text_of((None, CAUSE), (taken | True).astype(np.int64))",
+          (f"{FIGURES}::test_only_a_liquidation_names_its_cause",)),
+    Fault("priors without confidence", "KAT-7", _THOUGHTS, '"confidence": recall.confidence[prior] / 1e6',
+          '"confidence": recall.confidence[prior] * 0.0',
+          (f"{CREDITED}::test_a_record_names_the_propositions_that_its_golem_held_and_retrieved",)),
+    Fault("a retrieval states the mood after it", "MEM-9", _THOUGHTS, 'thinkers["pad_before"][:, 1].tolist()',
+          'thinkers["pad_after"][:, 1].tolist()',
+          (f"{RECOLLECTION}::test_a_record_states_the_rule_that_retrieved_or_skipped_with_its_numbers",)),
+    Fault("links may move the price without limit", "MEM-22", _FORESIGHT, "_LIMIT_SPREADS = 4.0",
+          "_LIMIT_SPREADS = 400.0",
+          (f"{FORESIGHT}::test_a_trusted_link_shifts_the_expected_price_and_an_uncertain_link_does_not",)),
     Fault("floors do not stop pruning", "MEM-5", "curator/passes/promote.py",
           "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
           "pruned = now < ppm(policy.curator.prune_confidence)",

@@ -102,6 +102,7 @@ def test_a_record_states_the_rule_that_retrieved_or_skipped_with_its_numbers() -
             assert account["coverage"] < rules.skip_coverage_min
         elif kind == "routine:":
             assert account["skipped"]
+            assert numbers[:2] == pytest.approx([abs(arousal), surprise], abs=0.0051)
             assert account["coverage"] >= rules.skip_coverage_min
         else:
             assert (reason, account["awake"]) == ("no entry is active in this regime", 0)
