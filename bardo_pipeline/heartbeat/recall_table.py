@@ -30,10 +30,8 @@ from bardo_pipeline.katabasis.priors import PRIOR_KINDS, modifiers
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
 from bardo_pipeline.retrieval.scoring import (
-    LAYER_OF_PROVENANCE,
     covered_share,
     importance,
-    layer_discounts,
     recency_half_life,
     validation_ratio,
 )
@@ -192,18 +190,13 @@ def likeness(
 def _importance(
     state: GrimoireState, rows: Int64Array, confidence: Int64Array, uses: Uses, policy: Policy
 ) -> Float64Array:
-    """Return confidence x layer discount x validation ratio (canon 15, 22), boosted for bloodstains.
+    """Return confidence x validation ratio (canon 15), boosted for bloodstains.
 
     Decisions that a retrieved entry helped or misled count as its validations and contradictions (MEM-11).
     """
     confirmed, refuted = state["validations"][rows] + uses.useful, state["contradictions"][rows] + uses.misled
-    discount = layer_discounts(policy.retrieval)[_LAYERS[state["provenance"][rows]]]
     stained = state["is_bloodstain"][rows] == 1
-    return importance(confidence * discount, validation_ratio(confirmed, refuted), stained, policy.retrieval)
-
-
-_LAYERS = np.array([LAYER_OF_PROVENANCE[name] for name in PROVENANCES])
-"""Layer by the code of a provenance."""
+    return importance(confidence, validation_ratio(confirmed, refuted), stained, policy.retrieval)
 
 
 def _believed(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> BoolArray:

@@ -59,7 +59,7 @@ class Moment:
             anomaly=np.searchsorted(rules.anomaly_edges, score[golem], side="right"),
             gas=here + np.searchsorted(rules.gas_edges, tape.gas_hour_ratio[t], side="right"),
             regime_before=np.where(has_lived_before, tape.regime[start - 1], -1),
-            regime_ticks=np.minimum(t - start, tick - 1), tick=tick, thought_tick=fleet.thought_tick[golem],
+            regime_ticks=here + t - start, tick=tick, thought_tick=fleet.thought_tick[golem],
             mood=fleet.pad[:, golem], surprise=surprise[golem],
             coverage=recall.coverage.get(tape.market.protocol, nothing)[golem],
         )  # fmt: skip

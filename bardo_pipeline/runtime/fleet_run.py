@@ -143,6 +143,7 @@ class FleetRun(Cohort):
     def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
         """Record births with their accompanying events; the newborn join the fleet for the next chunk."""
         events: list[LifeEvent] = []
+        decisions: list[pa.Table] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
             start = self._replicants.beginning(golem_id, birth, at) or birth_record(
@@ -158,8 +159,9 @@ class FleetRun(Cohort):
                 golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=start.inherited,
                 bundle_hash=birth.bundle_hash, instincts=start.instincts,
             )  # fmt: skip
-            self.credits.note(begun.decisions)
+            decisions.append(begun.decisions)
             self.begin_dreaming(golem_id, birth, at)
+        self.credits.note(pa.concat_tables(decisions))  # once, because it sorts the signs of all golems
         self._inherit_priors(dict(births))
         self.context.log.record(events, self.clock())
         withdraw(self.context, now=self.clock())  # entries of an ordered kit may have been retracted meanwhile

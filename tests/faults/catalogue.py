@@ -1,4 +1,4 @@
-"""One-line faults in the step, the choice, the gate, the recall and the probes, each with the tests that must kill it.
+"""One-line faults in the step, the choice, the gate, the recall, the probes and the records, each with its tests.
 
 A fault is an exact old text, which occurs once in its file, and a new text. `make faults` plants them one by one.
 """
@@ -19,6 +19,7 @@ PRIORS = "tests/unit/heartbeat/test_priors.py"
 LIVED_LESSONS = "tests/property/dreams/test_lived_lessons.py"
 REPORTED = "tests/unit/curator/test_reported_causes.py"
 CREDITED = "tests/property/heartbeat/test_credited_fleet.py"
+FIGURES = "tests/property/heartbeat/test_record_figures.py"
 CHOOSE = "tests/unit/heartbeat/test_choose.py"
 FLEET = "tests/property/heartbeat/test_fleet.py"
 FORESIGHT = "tests/unit/heartbeat/test_foresight.py"
@@ -61,6 +62,7 @@ _GAS_GATE, _PARTITIONS, _TRIALS = (
     "heartbeat/gas_gate.py", "mortality/credit_partitions.py", "heartbeat/defi/rebalance.py",
 )  # fmt: skip
 _RECOLLECTION = "heartbeat/recollection.py"
+_RECORDS, _THOUGHTS = "heartbeat/records/build_records.py", "heartbeat/records/thought_fields.py"
 _FORESIGHT = "heartbeat/causal_forecast.py"
 
 MARKET_PROBES = wiring("probes_of_the_market_are_its_changes_since_the_last_tick")
@@ -77,6 +79,10 @@ PRICED = wiring("a_deliberation_costs_its_tokens_at_the_prices_of_its_tier")
 LEFT = wiring("leaving_needs_a_deep_drawdown_and_begins_a_cool_down_without_a_position")
 ENTERED = wiring("a_golem_enters_at_birth_and_later_after_its_cool_down_outside_of_turmoil")
 DEVIATION = wiring("the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after_thirty_ticks")
+CALLING = wiring("a_rule_to_enter_calls_into_turmoil_but_not_before_the_end_of_the_cool_down")
+SLIPS = wiring("a_swap_reverts_and_is_tried_by_its_own_slippage_and_not_by_the_expected_one")
+OUTCOMES = (f"{FIGURES}::test_an_outcome_is_gas_and_slippage_and_only_an_executed_act_slips",)
+SITUATED = (f"{TRIED}::test_a_golem_is_judged_whether_it_deliberated_or_not_and_states_what_it_chose",)
 RATE = (f"{ATTENTION}::test_surprises_are_ignored_at_the_rate_of_fruitless_deliberations",)
 SIMULATES = (f"{FLEET}::test_only_t2_simulates_and_both_t1_and_t2_defer_dear_gas",)
 FORCED = (f"{GATE}::test_a_forced_tick_is_deliberated_at_t2_for_any_surprise",)
@@ -115,6 +121,8 @@ FAULTS = (
           wiring("the_circuit_breaker_is_the_drawdown_from_the_high_water_mark")),
     Fault("homeostatic deviation at zero", "HB-13", _STEP, "deviation_sigma=observe.deviation(fleet, policy),",
           "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
+    Fault("homeostatic means begin at zero", "HB-13", _OBSERVE, "first = fleet.home_seen == 0",
+          "first = fleet.home_seen < 0", DEVIATION),
     Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
           "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
     # the step: surprise and tiers
@@ -283,6 +291,9 @@ FAULTS = (
     Fault("a fading regime weighs in full", "INH-9", _RECOLLECTION, "contributions(factors, awake, policy.retrieval)",
           "contributions(factors, 1.0, policy.retrieval)",
           (f"{RECALL}::test_entries_of_other_regimes_are_dormant_and_wake_with_their_regime",)),
+    Fault("a golem knows the regime before its birth", "INH-9", _RECOLLECTION,
+          "has_lived_before = (tick > t - start + 1) & (start > 0)", "has_lived_before = (tick > 0) & (start > 0)",
+          (f"{RECOLLECTION}::test_an_heir_knows_no_regime_before_the_one_that_it_was_born_into",)),
     Fault("routine retrieves", "MEM-9", _RECOLLECTION, "wanted = is_awake & ~skips(rule)[owner]", "wanted = is_awake",
           (f"{RECALL}::test_a_calm_routine_tick_skips_retrieval_and_other_ticks_do_not",)),
     Fault("credits do not reach the recall", "MEM-11", "runtime/in_memory_fleet.py",
@@ -309,8 +320,15 @@ FAULTS = (
           (f"{PRIORS}::test_scars_hold_a_golem_back_and_propositions_may_urge_it_on",)),
     Fault("another golem's scar weighs in full", "KAT-7", "katabasis/priors.py", "rules.scar_sibling", "1.0",
           (f"{PRIORS}::test_importance_is_confidence_times_the_modifier_of_the_source",)),
+    Fault("bloodstains fade as other scars", "KAT-7", "katabasis/priors.py",
+          "half_life_days * if(is_bloodstain and golem_id <> owner_id, stained, 1.0) as half_life_days",
+          "half_life_days", ("tests/property/katabasis/test_lived_failures.py"
+          "::test_a_bloodstain_of_another_golem_lasts_longer_and_an_own_one_does_not",)),
     Fault("a proposition outweighs an own rule", "KAT-7", "heartbeat/caution.py",
           "counts[PRIORS:] &= ~has_rule", "pass",
+          (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
+    Fault("undecided knowledge silences propositions", "KAT-7", "heartbeat/caution.py",
+          " & (recall.sign[places] != 0)", "",
           (f"{PRIORS}::test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_propositions",)),
     Fault("every scar is retrieved", "KAT-7", _RECOLLECTION, "rank < _PLACES[recall.shelf[entry[order]]]",
           "rank < RECALL", (f"{PRIORS}::test_the_three_best_scars_and_propositions_for_the_regime_are_retrieved",)),
@@ -332,6 +350,8 @@ FAULTS = (
           (f"{RECALL}::test_likeness_is_1_only_in_the_same_situation",)),
     Fault("warnings block in similar situations", "HB-1", _RECALL, "& (anomaly[at, None] == CELL_ANOMALY)", "",
           BLOCKS),
+    Fault("the weakest warning blocks", "HB-1", _RECALL, "np.lexsort((-entry, confidence[entry]))",
+          "np.lexsort((-entry, -confidence[entry]))", (f"{RECALL}::test_the_surest_of_two_warnings_blocks",)),
     Fault("doubtful warnings block", "HB-1", _RECALL, "(confidence >= ppm(policy.playbook.block_confidence_min))",
           "(confidence >= 0)", BLOCKS),
     # the probes, and what they look at
@@ -386,6 +406,28 @@ FAULTS = (
           "due[slot], memory",
           (f"{CHOOSE}::test_a_trial_of_inaction_does_not_change_the_confidence_in_decisions",)),
     # choices
+    Fault("a trial pays the expected slippage", "HB-24", _DECIDE,
+          "np.where(acted[pick], plan.slip[pick], plan.centre.expected_slip[pick])",
+          "plan.centre.expected_slip[pick]", SLIPS),
+    Fault("a swap reverts by the expected slippage", "HB-1", _DECIDE,
+          "(plan.slip > limit, REVERTED,", "(plan.expected_slip > limit, REVERTED,", SLIPS),
+    Fault("entering pays the gas of leaving", "HB-1", _DECIDE,
+          "[policy.cost.enter_gas_units, policy.cost.exit_gas_units,",
+          "[policy.cost.exit_gas_units, policy.cost.enter_gas_units,", wiring("each_action_pays_its_own_units_of_gas")),
+    Fault("a trial is about the gas at its end", "HB-24", _CHOICES, "tape.gas_hour_ratio[opened]",
+          "tape.gas_hour_ratio[opened * 0 + t]", SITUATED),
+    Fault("a trial is about the regime at its end", "HB-24", _CHOICES, "tape.regime[opened]",
+          "tape.regime[opened * 0 + t]", SITUATED),
+    Fault("a trial is about the debt at its end", "HB-24", _CHOICES, "fleet.window_owed > 0.0,",
+          "fleet.debt_shares > 0.0 * fleet.window_owed,", (f"{LEARNED}::{CLOSING}",)),
+    Fault("trials without ground truth teach", "HB-24", "curator/state/evidence.py",
+          'counts = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)',
+          "counts = np.ones(len(parts), bool)", (f"{CHOICES}::test_trials_without_ground_truth_teach_nothing",)),
+    Fault("a thought that acts on a loan alone is vain", "HB-9", _STEP,
+          "acted |= False if loans is None else loans.executed[choice.golem]", "pass",
+          wiring("a_thought_that_only_repays_a_loan_is_not_vain")),
+    Fault("the dead leave nothing", "INH-1", _STEP, "np.floor(fleet.nav).astype(np.int64), fleet.final_nav",
+          "0, fleet.final_nav", wiring("the_dead_keep_their_state_and_are_not_woken")),
     Fault("a shadow pays no gas", "HB-24", _CHOICES, "gas_micros(tape, start, gas_units) + swap * slip * 1e-6",
           "0.0 * gas_units + swap * slip * 1e-6", (SHADOWS,)),
     Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
@@ -427,16 +469,52 @@ FAULTS = (
           (f"{CHOICES}::test_golems_with_a_rule_mint_its_half_width_and_name_it_and_others_follow_their_trait",)),
     Fault("a rule to leave is not followed", "HB-24", _DECIDE, "gone = held & ~fallen & (learned == LEAVES)",
           "gone = held & fallen & (learned == LEAVES)", (f"{CHOICES}::{LEAVING}",)),
+    Fault("a rule to enter is not followed", "HB-24", _DECIDE, "~held & (learned == ENTERS) & cool",
+          "~held & (learned > LEAVES) & cool", (*CALLING, f"{CHOICES}::{LEAVING}")),
+    Fault("a rule to enter ends the cool-down", "HB-24", _DECIDE, "~held & (learned == ENTERS) & cool",
+          "~held & (learned == ENTERS)", CALLING),
     Fault("a rule to stay out is not followed", "HB-24", _DECIDE, "~held & (learned >= STAY_OUT), ~held",
           "~held & (learned > LEAVES), ~held", (f"{CHOICES}::{LEAVING}",)),
     Fault("a rule of one regime is not shrunk", "HB-24", "curator/choice_rules.py",
-          "share = count[place] / (count[place] + pool)", "share = 1.0",
+          "share = count / (count + policy.curator.pool_witnesses)", "share = 0.0 * count + 1.0",
           (f"{CHOICES}::test_a_rule_of_few_witnesses_is_shrunk_towards_the_general_one",)),
     Fault("a golem that stays out deliberates", "HB-9", _GATE, "settled: BoolArray = judged & away",
           "settled: BoolArray = judged & away & (fleet.tick < 0)", (f"{CHOICES}::{SETTLED}",)),
+    Fault("ticks with a debt are settled", "HB-9", _GATE, "~sight.open & (fleet.debt_shares == 0.0) & (fleet",
+          "~sight.open & (fleet", wiring("nothing_is_settled_for_a_golem_with_a_position_or_a_loan")),
     Fault("a learned rule settles ticks from birth", "HB-9", _GATE,
           "away & (policy.gate.attention_after_ticks < fleet.tick)", "away & (fleet.tick > 0)",
           (f"{CHOICES}::{SETTLED}",)),
+    # the records
+    Fault("an interval reaches too low", "HB-24", _RECORDS, '"low": expected - half,', '"low": expected - 2 * half,',
+          (f"{FIGURES}::test_a_prediction_lies_in_the_middle_of_its_interval_and_holds_inside_of_it",)),
+    Fault("a new regime is no episode", "MEM-1", _RECORDS, ' | (rows["sources"][:, 1] > 0) | rows.thinking',
+          " | rows.thinking",
+          (f"{FIGURES}::test_a_record_with_an_anomaly_a_new_regime_or_a_deliberation_is_an_episode",)),
+    Fault("a loss beside holding is a gain", "HB-24", _RECORDS, '"impermanent_loss_micros": np.rint(position["loss"])',
+          '"impermanent_loss_micros": -np.rint(position["loss"])',
+          (f"{FIGURES}::test_a_position_never_beats_its_tokens_before_fees",)),
+    Fault("a judged decision is about the regime before it", "HB-24", _TRIALS,
+          "fleet.trial_regime[slot, golem] = tape.regime[t]", "fleet.trial_regime[slot, golem] = tape.regime[t - 1]",
+          (f"{FIGURES}::test_a_judged_decision_states_the_situation_of_its_tick",)),
+    Fault("an outcome forgets the slippage", "HB-1", _THOUGHTS,
+          '"pnl_impact_micros": -(thinkers["choice_gas_micros"] + slippage)',
+          '"pnl_impact_micros": -(thinkers["choice_gas_micros"] + 0 * slippage)', OUTCOMES),
+    Fault("a refused act states a slippage", "HB-1", _THOUGHTS, "mask=status != EXECUTED)", "mask=status < 0)",
+          OUTCOMES),
+    Fault("every outcome of a loan names a cause", "MEM-22", "heartbeat/records/loan_fields.py",
+          "arrow.text_of((None, CAUSE), taken.astype(np.int64))",
+          "arrow.text_of((None, CAUSE), (taken | True).astype(np.int64))",
+          (f"{FIGURES}::test_only_a_liquidation_names_its_cause",)),
+    Fault("priors without confidence", "KAT-7", _THOUGHTS, '"confidence": recall.confidence[prior] / 1e6',
+          '"confidence": recall.confidence[prior] * 0.0',
+          (f"{CREDITED}::test_a_record_names_the_propositions_that_its_golem_held_and_retrieved",)),
+    Fault("a retrieval states the mood after it", "MEM-9", _THOUGHTS, 'thinkers["pad_before"][:, 1].tolist()',
+          'thinkers["pad_after"][:, 1].tolist()',
+          (f"{RECOLLECTION}::test_a_record_states_the_rule_that_retrieved_or_skipped_with_its_numbers",)),
+    Fault("links may move the price without limit", "MEM-22", _FORESIGHT, "_LIMIT_SPREADS = 4.0",
+          "_LIMIT_SPREADS = 400.0",
+          (f"{FORESIGHT}::test_a_trusted_link_shifts_the_expected_price_and_an_uncertain_link_does_not",)),
     Fault("floors do not stop pruning", "MEM-5", "curator/passes/promote.py",
           "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
           "pruned = now < ppm(policy.curator.prune_confidence)",

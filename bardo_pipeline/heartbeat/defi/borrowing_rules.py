@@ -88,7 +88,7 @@ def repay(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | No
     if acts is None:
         return
     rules, thinks, regime = policy.lending, (tier == 1) | (tier == 2), int(tape.regime[t])
-    owes = (fleet.debt_shares > 0.0) & (fleet.loan_choice[regime] == REPAYS) & (fleet.loan_health >= 1.0)
+    owes = (fleet.debt_shares > 0.0) & (fleet.loan_choice[regime] == REPAYS)
     acting = np.flatnonzero(thinks & owes & (acts.action == NOTHING))
     if not len(acting):
         return

@@ -106,6 +106,9 @@ def test_a_golem_is_judged_whether_it_deliberated_or_not_and_states_what_it_chos
         widths = [(p["tick_upper"] - p["tick_lower"]) // 2 for p in decided["observation"]["positions"]]
         assert trial["taken"] == (f"range_{widths[0]}" if widths else "out")
         assert trial["alternative"] != "leave" or widths
+        seen = decided["observation"]
+        situation = decided["regime"], seen["anomaly_score"], pytest.approx(seen["gas_hour_ratio"])
+        assert (trial["regime"], trial["anomaly_score"], trial["gas_ratio"]) == situation
     assert {"T0", "T2"} <= tiers
     assert "out" in taken
     assert len(taken) > 1

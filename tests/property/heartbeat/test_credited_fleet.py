@@ -137,7 +137,9 @@ def test_a_record_names_the_propositions_that_its_golem_held_and_retrieved() -> 
         claims = [p for p in row["retrieval"]["priors"] if p["kind"] == "proposition"]
         assert not (claims and row["golem_id"] != golem_id)
         assert row["golem_id"] != golem_id or f"claim {row['regime']}" in [p["prior_id"] for p in claims]
-        assert all(p["importance"] == pytest.approx(0.8, abs=0.01) and p["sign"] == -1 for p in claims)
+        for p in claims:
+            assert (p["importance"], p["confidence"]) == (pytest.approx(0.8, abs=0.01), pytest.approx(0.8, abs=0.01))
+            assert p["sign"] == -1
         seen |= {p["prior_id"]: row for p in claims}
     assert seen
     assert set(seen) <= {f"claim {regime}" for regime in REGIMES}

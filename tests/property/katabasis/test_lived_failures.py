@@ -80,6 +80,22 @@ def test_failures_found_cycle_by_cycle_are_those_of_the_whole_life() -> None:
 
 
 @pytest.mark.row("KAT-7")
+def test_a_bloodstain_of_another_golem_lasts_longer_and_an_own_one_does_not() -> None:
+    rows = lived().rows
+    last = rows.group_by("golem_id").aggregate([("cycle", "max")]).rename_columns(["golem_id", "cycle"])
+    deaths = last.append_column("tick", pc.multiply(last["cycle"], POLICY.curator.cycle_ticks))
+    days, longer = POLICY.katabasis.scar_half_life_days, POLICY.decay.bloodstain_multiplier
+    heirs = pa.array(["heir"] * rows.num_rows, pa.string())
+    for owner, origins in ((heirs, {"sibling", "bloodstain"}), (rows["golem_id"], {"own"})):
+        held = rows.set_column(rows.column_names.index("owner_id"), "owner_id", owner)
+        priors = scars_as_priors(held, deaths, POLICY).to_pylist()
+        assert {row["origin"] for row in priors} == origins
+        for row in priors:
+            assert row["is_bloodstain"] == (row["origin"] == "bloodstain")
+            assert row["half_life_days"] == days * (longer if row["is_bloodstain"] else 1.0)
+
+
+@pytest.mark.row("KAT-7")
 def test_a_forgotten_golem_holds_no_failures() -> None:
     everything = lived()
     names = set(everything.rows["golem_id"].to_pylist())

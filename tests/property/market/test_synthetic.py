@@ -197,6 +197,17 @@ def test_gas_is_dearest_in_the_afternoon(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_liquidity_flees_a_crash(seed: int) -> None:
+    spec = replace(SPEC_DEFAULT, liquidity_crash_share=0.0)
+    (market, plan), loyal = made(seed), synthetic_market(seed=seed, bars=BARS, start=START, spec=spec)
+    left = market.liquidity / loyal.liquidity
+    start, fallen = plan.crashes[0].start, plan.crashes[0].start + SPEC_DEFAULT.crash_bars
+    assert (left[:start] == 1.0).all()
+    assert np.median(left[fallen : fallen + 60]) < 1.0 - 0.6 * SPEC_DEFAULT.liquidity_crash_share
+    assert left.min() >= 0.9 * (1.0 - SPEC_DEFAULT.liquidity_crash_share), "a part of it stays"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_magnitudes_match_the_recorded_polygon_pool(seed: int) -> None:
     market, _ = made(seed)
     volume = market.volume_usd_micros / 1e6

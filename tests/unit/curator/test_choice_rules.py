@@ -159,6 +159,14 @@ def test_longer_windows_of_a_choice_are_recorded_and_teach_nothing_twice() -> No
     assert alone.decisions.equals(beside.decisions)
 
 
+@pytest.mark.row("HB-24")
+def test_trials_without_ground_truth_teach_nothing() -> None:
+    effects = [3_000, 3_200, 2_900, 3_100]
+    alone, _ = learned(effects)
+    doubted, _ = learned(effects, trial(50, -9_000) | {"verified": False})
+    assert alone.decisions.equals(doubted.decisions)
+
+
 def loaned(*rows: dict[str, Any]) -> str:
     """Return the playbook's word about a loan in a volatile market."""
     state = from_table(grimoire(*rows))
@@ -302,13 +310,16 @@ def test_golems_leave_stay_out_and_enter_as_their_rules_say() -> None:
         "the playbook leaves this regime, rule ",
     ):
         assert any(words in reason for reason in reasons), words
-    called = lived_with(advice("enter", regime="volatile", effect_ppm=2_000, evidence_count=900))
+    called = lived_with(
+        advice("enter", regime="volatile", effect_ppm=2_000, evidence_count=900),
+        *(advice("leave", regime=r, evidence_count=900) for r in REGIMES if r != "volatile"),
+    )
     entered = [
         r["regime"]
         for r in called.rows
         if r["deliberation"] and "the playbook enters this regime, rule" in r["deliberation"]["reasoning_summary"]
     ]
-    assert set(entered) <= {"volatile"}
+    assert set(entered) == {"volatile"}, "without a rule no golem enters a volatile regime"
     for lived in (away, left, called):
         assert contradictions(lived.records) == []
 

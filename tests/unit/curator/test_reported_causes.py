@@ -11,8 +11,12 @@ import pytest
 
 from bardo_pipeline.curator.causality.granger import critical_sigmas, reported_sigmas, tasks
 from bardo_pipeline.curator.causality.lagged_moments import Moments, from_table
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
+from bardo_pipeline.heartbeat.causal_forecast import foresight_of
+from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE
 from tests.support.fleets.causal_markets import POLICY, learned, noise, records_of
+from tests.unit.heartbeat.test_foresight import tape_with
 
 LINK = ("liquidity", "gas_gwei")
 
@@ -59,6 +63,19 @@ def test_a_weak_link_is_found_if_outcomes_report_it() -> None:
 def test_a_report_without_an_effect_in_the_market_teaches_nothing() -> None:
     plain = records_of(noise(3_000, 5))
     assert staged(reporting(plain, count=40)) == staged(plain) == set()
+
+
+@pytest.mark.row("MEM-22")
+def test_a_reported_cause_of_the_price_raises_the_causal_probe_of_a_tick() -> None:
+    world = noise(2_000, 2)
+    world.returns[1:] += 0.1 * world.liquidity[:-1] / 0.03 * 5e-4
+    records, tape, probes = records_of(world), tape_with(), []
+    for told in (records, reporting(records, effect="price_return")):
+        state = GrimoireState()
+        learned(told, state=state)
+        probes.append(foresight_of(state, ["g-1"], 0, POLICY).look(tape, 30, np.zeros(1), POLICY)[0])
+    assert np.isnan(probes[0]), "without the report the link is not found"
+    assert probes[1] == LINK_CANDIDATE
 
 
 @pytest.mark.full

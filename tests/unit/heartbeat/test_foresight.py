@@ -82,6 +82,8 @@ def test_a_trusted_link_shifts_the_expected_price_and_an_uncertain_link_does_not
     assert shift[0] == 0.0
     assert shift[1] == pytest.approx(-0.1 * result / SCALE)
     assert foresight.knows.tolist() == [False, True]
+    wild = replace(foresight, weight=1e3 * foresight.weight)
+    assert wild.shift(tape, t).tolist() == [0.0, -4.0 * np.sign(result)], "a shift is at most four spreads"
 
 
 @pytest.mark.row("MEM-22")

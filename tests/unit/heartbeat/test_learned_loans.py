@@ -79,6 +79,10 @@ def test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral(co
     assert -before["outcome"]["pnl_impact_micros"] == pytest.approx(act["gas_cost_micros"] + lost, abs=3)
     pools = [next(p for p in r["observation"]["positions"] if p["liquidity"] > 0) for r in (before, after)]
     assert pools[0]["liquidity"] == pools[1]["liquidity"]
+    tried = [(t, row["tick"]) for row in rows for t in row["trials"] or () if t["choice"] == "loan"]
+    through = [t["taken"] for t, tick in tried if t["decision_tick"] < acts[1][0] < tick]
+    assert through, "a window is open while the loan is repaid"
+    assert set(through) == {"levered"}
 
 
 @pytest.mark.row("HB-24")

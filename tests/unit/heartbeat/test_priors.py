@@ -157,6 +157,8 @@ def test_only_priors_about_the_situation_count_and_an_own_rule_outweighs_proposi
     rule = sure(about(HERE, action_type="rebalance"), kind="heuristic", sign=1, confidence_ppm=900_000)
     assert weight(prior("claim", "quorum"), entries=(rule,)) == 0.0
     assert weight(prior("claim", "quorum"), prior("scar"), entries=(rule,)) == pytest.approx(-0.8)
+    undecided = sure(about(HERE, action_type="rebalance"), sign=0, confidence_ppm=900_000)
+    assert weight(prior("claim", "quorum"), entries=(undecided,)) == pytest.approx(-0.8), "it is no rule"
     assert weight(prior("lesson", "dream", sign=1)) == pytest.approx(0.8)
     assert weight(prior("lesson", "dream", sign=1), entries=(rule,)) == 0.0
     away = sure(

@@ -284,6 +284,18 @@ def test_a_believed_warning_blocks_only_recentring_in_its_situation() -> None:
     assert blocked(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY) == set(), "a decayed warning does not block"
 
 
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("surest", ["a", "b"])
+def test_the_surest_of_two_warnings_blocks(surest: str) -> None:
+    warnings = [
+        entry(about=about(HERE, tool), kind="warning", sign=-1, anchor_at=DIED, confidence_ppm=ppm)
+        for tool, ppm in (("a", 900_000 if surest == "a" else 600_000), ("b", 900_000 if surest == "b" else 600_000))
+    ]
+    recall = laid_out(*warnings)
+    block = recall.block[ALL_CELLS.index(HERE), 0]
+    assert recall.names.ids[recall.code[block]] == warnings["ab".index(surest)]["entry_id"]
+
+
 @pytest.mark.row("MEM-9")
 def test_an_entry_below_the_retrieval_threshold_is_not_recalled() -> None:
     def recalled(**fields: Any) -> bool:

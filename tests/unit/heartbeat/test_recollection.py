@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.situation import CONTRARIAN, ROUTINE
-from tests.support.fleets.shared_fleets import heirs
+from tests.support.fleets.shared_fleets import crowd, heirs
 from tests.unit.heartbeat.test_step_wiring import GOLEMS, T1, T2, TICKS, lived
 
 POLICY = Policy()
@@ -42,6 +42,21 @@ def test_a_tick_retrieves_by_the_regimes_and_thoughts_that_the_golem_lived() -> 
             contrarian += turn, not turn
         assert run.state("thought_tick", after=True)[golem, TICKS - 1] == thought
     assert contrarian.min() > 10
+
+
+@pytest.mark.row("INH-9")
+def test_an_heir_knows_no_regime_before_the_one_that_it_was_born_into() -> None:
+    lives: dict[str, list[str]] = {}
+    counts: Counter[tuple[bool, bool]] = Counter()
+    for row in crowd().records.sort_by([("golem_id", "ascending"), ("tick", "ascending")]).to_pylist():
+        regimes = lives.setdefault(row["golem_id"], [])
+        if not regimes or regimes[-1] != row["regime"]:
+            regimes.append(row["regime"])
+        if row["retrieval"]:
+            is_heir = crowd().births[row["golem_id"]].generation > 0
+            assert row["retrieval"]["regime_before"] == (regimes[-2] if len(regimes) > 1 else None), row["tick"]
+            counts[is_heir, len(regimes) > 1] += 1
+    assert min(counts[True, True], counts[True, False]) > 3, counts
 
 
 @pytest.mark.row("INH-9")
@@ -87,6 +102,7 @@ def test_a_record_states_the_rule_that_retrieved_or_skipped_with_its_numbers() -
             assert account["coverage"] < rules.skip_coverage_min
         elif kind == "routine:":
             assert account["skipped"]
+            assert numbers[:2] == pytest.approx([abs(arousal), surprise], abs=0.0051)
             assert account["coverage"] >= rules.skip_coverage_min
         else:
             assert (reason, account["awake"]) == ("no entry is active in this regime", 0)

@@ -18,21 +18,29 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.causality.variables import PRICE_EXCURSION, SCALE
+from bardo_pipeline.curator.choice_rules import ENTER as CALLS
+from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
+from bardo_pipeline.curator.choice_rules import REPAYS, STAY_OUT, TRAIT
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
     ACTIONS,
+    CALLED,
     COLLECT,
+    COOLING,
     ENTER,
     HOLD,
     LEAVE,
     REBALANCE,
+    TURMOIL,
     VOLATILE,
 )
-from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY
+from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, REPAY, share_values
+from bardo_pipeline.heartbeat.defi.rebalance import ACT
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED
+from bardo_pipeline.heartbeat.gate import BIRTH, PHASE_TRANSITION, REORG, STEER, UNFORCED, settled_out
+from bardo_pipeline.heartbeat.observe import observe
 from bardo_pipeline.heartbeat.recall_table import Recall, nothing_known, recall_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import BLOCKED, EXECUTED, LIQUIDATION, POOL_SHARE, REVERTED
@@ -190,6 +198,10 @@ def test_the_deviation_probe_is_the_largest_z_of_the_homeostatic_variables_after
     np.testing.assert_array_equal(now[..., :3], np.stack([inference + gas, inference, gas], axis=-1))
     np.testing.assert_array_equal(now[..., 3], acted)
     np.testing.assert_array_equal(now[..., 4], run["error"])
+    kept, delta, first = POLICY.probes.homeostatic_memory, now - mean, np.arange(TICKS)[None, :, None] == 0
+    mean_after, var_after = (run.state(f"home_{n}", after=True) for n in ("mean", "var"))
+    np.testing.assert_allclose(mean_after, np.where(first, now, mean + (1 - kept) * delta))
+    np.testing.assert_allclose(var_after, np.where(first, 0.0, kept * (var + (1 - kept) * delta**2)))
 
 
 @pytest.mark.row("HB-13")
@@ -327,6 +339,16 @@ def test_attention_silences_t1_alone_and_only_after_a_hundred_ticks(age: int) ->
     assert (unforced & deep & held & (run.state("tick") + 1 > 100) & (run["follow_ups"] == 0)).sum() > 2
     assert (unforced & (error >= threshold) & ~deep & held & (run["follow_ups"] > 0)).any()
     assert ((run.state("tick") + 1 <= 100).any()) == (age == 0)
+
+
+@pytest.mark.row("HB-9", "HB-24")
+def test_nothing_is_settled_for_a_golem_with_a_position_or_a_loan() -> None:
+    fleet, tape = entered(4)
+    fleet.presence[:, :3], fleet.tick[:] = STAY_OUT, 200
+    fleet.liquidity[1:], fleet.debt_shares[2] = 0.0, 1.0
+    sight = observe(fleet, tape, 1, POLICY)
+    settled = settled_out(fleet, int(tape.regime[1]), sight, np.ones(4, bool), POLICY)
+    assert settled.tolist() == [False, True, False, False], "a position, nothing, a debt, no rule"
 
 
 @pytest.mark.row("HB-9", "HB-4")
@@ -476,6 +498,9 @@ def test_the_dead_keep_their_state_and_are_not_woken() -> None:
     fleet.partitions[:, 1] = 0
     walk(fleet, tape, 1, start=1)
     assert fleet.alive.tolist() == [True, False, True]
+    assert fleet.final_at[1] == 1
+    assert fleet.final_nav[1] == np.floor(fleet.nav[1]) > 1_000_000
+    assert fleet.final_life[0, 1] == fleet.final_life[3, 1] == 0.0, "no credits, no vitality"
     age = fleet.tick.copy()
     run = walk(fleet, tape, 1, start=2, interventions={0: Interventions(np.ones(3, bool), np.zeros(3, int))})
     assert run["tier"][:, 0].tolist() == [T2, T0, T2]
@@ -483,6 +508,21 @@ def test_the_dead_keep_their_state_and_are_not_woken() -> None:
 
 
 # actions
+
+
+@pytest.mark.row("HB-9", "HB-24")
+def test_a_thought_that_only_repays_a_loan_is_not_vain() -> None:
+    fleet, tape = fleet_of(2), tape_of(lending([CENTRE] * 4), POLICY)
+    walk(fleet, tape, 1)
+    supplied, owed = share_values(tape, 0, fleet.collateral_asset)
+    fleet.collateral_shares[0], fleet.debt_shares[0] = 30e6 / supplied[0], 10e6 / owed[0]
+    fleet.loan_choice[:] = REPAYS
+    vain = fleet.vain.sum(axis=0)
+    run = walk(fleet, tape, 1, start=1, interventions={0: Interventions(np.ones(2, bool), np.zeros(2, np.int64))})
+    assert run["choice_action"][:, 0].tolist() == [HOLD, HOLD]
+    assert run["lent_action"][:, 0].tolist() == [REPAY, 0]
+    assert fleet.debt_shares.tolist() == [0.0, 0.0]
+    assert (fleet.vain.sum(axis=0) > vain).tolist() == [False, True]
 
 
 def off_centre(policy: Policy = POLICY, **fields: Any) -> tuple[Fleet, Tape]:
@@ -520,6 +560,34 @@ def test_a_golem_enters_at_birth_and_later_after_its_cool_down_outside_of_turmoi
     assert choice.action.tolist() == [ENTER, HOLD]
 
 
+@pytest.mark.row("HB-1", "HB-24")
+def test_a_rule_to_enter_calls_into_turmoil_but_not_before_the_end_of_the_cool_down() -> None:
+    tape, fleet = tape_of(drawn_market([CENTRE] * 6), POLICY), fleet_of(4)
+    tape.regime[1] = VOLATILE
+    fleet.tick[:], fleet.cooldown[:] = 19, [0, 20, 21, 0]
+    fleet.presence[VOLATILE] = [CALLS, CALLS, CALLS, TRAIT]
+    choice, _ = think(fleet, tape, 1)
+    assert choice.action.tolist() == [ENTER, ENTER, HOLD, HOLD]
+    assert choice.rule.tolist() == [CALLED, CALLED, COOLING, TURMOIL]
+
+
+@pytest.mark.row("HB-1")
+def test_each_action_pays_its_own_units_of_gas() -> None:
+    tape, fleet, cost = tape_of(drawn_market([CENTRE] * 6), POLICY), fleet_of(4), POLICY.cost
+    think(fleet, tape, 0)
+    fleet.fees[1] = 2.0 * POLICY.playbook.collect_fees_micros
+    fleet.rebalance_threshold[:, 2] = 0.0
+    fleet.presence[:, 3] = LEAVES
+    fleet.tick += 8
+    fleet.liquidity[0], fleet.idle[0] = 0.0, 50_000_000
+    choice, _ = think(fleet, tape, 1)
+    assert choice.action.tolist() == [ENTER, COLLECT, REBALANCE, LEAVE]
+    units = np.array([cost.enter_gas_units, cost.collect_gas_units, cost.rebalance_gas_units, cost.exit_gas_units])
+    assert len(set(units.tolist())) == 4
+    paid = np.rint(units * tape.gas_gwei[1] * 1e-9 * tape.market.native_usd_micros)
+    assert choice.gas_micros.tolist() == paid.tolist()
+
+
 @pytest.mark.row("HB-1")
 def test_leaving_needs_a_deep_drawdown_and_begins_a_cool_down_without_a_position() -> None:
     for loss, action in ((0.1001, LEAVE), (0.0999, HOLD)):
@@ -544,6 +612,19 @@ def test_fees_are_collected_from_their_limit_on(share: float, action: int) -> No
     fleet.fees[:] = share * POLICY.playbook.collect_fees_micros
     choice, _ = think(fleet, tape, 1)
     assert choice.action.tolist() == [action]
+
+
+@pytest.mark.row("HB-1", "HB-24")
+def test_a_swap_reverts_and_is_tried_by_its_own_slippage_and_not_by_the_expected_one() -> None:
+    wide = {"price_high": drawn_market([CENTRE, *[AWAY] * 3]).price * 1.004}
+    fleet, tape = off_centre(**wide)
+    choice, _ = think(fleet, tape, 1)
+    limit = int(choice.slip_ppm.mean())
+    assert choice.slip_ppm.min() < limit < choice.slip_ppm.max()
+    np.testing.assert_allclose(fleet.branch_liquidity[ACT, 0], fleet.liquidity)
+    fleet, tape = off_centre(**wide)
+    limited, _ = think(fleet, tape, 1, cage(slippage_max=limit * 1e-6))
+    assert limited.status.tolist() == np.where(choice.slip_ppm > limit, REVERTED, EXECUTED).tolist()
 
 
 @pytest.mark.row("HB-1")

@@ -31,6 +31,7 @@ from bardo_pipeline.inheritance.endowment_conditions import ATTENTION_ONLY, CLON
 from bardo_pipeline.inheritance.heir_entries import (
     inherited_entries,
     received_decisions,
+    with_bundle_evidence,
 )
 from bardo_pipeline.policy import Policy
 from tests.support.knowledge.handmade_bundles import bundle_of
@@ -185,6 +186,19 @@ def test_withdrawn_evidence_is_not_inherited_and_a_bundle_lists_its_evidence_as_
     bundle = bundle_of(entry(about="h"), learning={"evidence": [e._asdict() for e in given]})
     assert roots_of(bundle)["g-1"].evidence == tuple(given)
     assert orjson.loads(bundle.files[LEARNING])["evidence"][0]["windows"] == given[0].windows
+
+
+@pytest.mark.row("INH-8")
+def test_a_bought_bundle_gives_no_evidence_and_no_more_confidence_than_a_purchase_or_its_own() -> None:
+    given = [e._asdict() for e in crossed(tried(choice(), 20, -30_000, 90_000_000))]
+    rows = [entry(about=name, confidence_ppm=ppm, generation=1) for name, ppm in (("sure", 900_000), ("weak", 20_000))]
+    bundle = bundle_of(*rows, learning={"evidence": given})
+    for bought, counts, most in ((True, {0}, 255_000), (False, {0, 17}, 10**6)):
+        heir = inherited_entries(bundle, "heir", POLICY, bought=bought)
+        limited = [min(ppm, most) for ppm in bundle.entries()["confidence_ppm"].to_pylist()]
+        assert sorted(heir["confidence_ppm"].to_pylist()) == sorted(limited)
+        own = with_bundle_evidence(heir, bundle, "heir", POLICY, bought=bought)["own_count"]
+        assert set(own.to_pylist()) == counts
 
 
 @pytest.mark.row("X-5")
