@@ -285,7 +285,8 @@ class Fleet:
     @property
     def credits(self) -> Int64Array:
         """Credits of each golem: the sum of its partitions."""
-        total: Int64Array = self.partitions.sum(axis=0)
+        inference, gas = self.partitions
+        total: Int64Array = inference + gas
         return total
 
     def begin_with(

@@ -249,14 +249,19 @@ def gating_reasons(
     word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
     words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
     sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
-    if settling_rules is not None:
-        out = pc.binary_join_element_wise("; the playbook stays out of this regime, rule ", settling_rules, "")
-        sentence = pc.binary_join_element_wise(sentence, pc.coalesce(out, ""), "")
-    if judgement is None:
+    if settling_rules is not None and settling_rules.null_count < len(settling_rules):
+        rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
+        sentence = _with_ends(sentence, settling_rules.is_valid(), *rules)
+    if judgement is None or not (suppressed := judgement.suppressed).any():
         return sentence
-    why = pc.binary_join_element_wise(
-        "; attention passes over it: ", fixed(judgement.vain, 2), " of ", fixed(judgement.thoughts, 2),
-        " thoughts here led to no action, draw ", fixed(judgement.draw, 4), " is below the chance ",
-        fixed(judgement.chance, 4), "",
+    figures = (judgement.vain, 2), (judgement.thoughts, 2), (judgement.draw, 4), (judgement.chance, 4)
+    vain, thoughts, draw, chance = (fixed(values[suppressed], decimals) for values, decimals in figures)
+    return _with_ends(
+        sentence, pa.array(suppressed), "; attention passes over it: ", vain, " of ", thoughts,
+        " thoughts here led to no action, draw ", draw, " is below the chance ", chance,
     )  # fmt: skip
-    return pc.binary_join_element_wise(sentence, pc.if_else(pa.array(judgement.suppressed), why, ""), "")
+
+
+def _with_ends(sentences: pa.Array, where: pa.Array, *end: pa.Array | str) -> pa.Array:
+    """Append an end to the sentences at `where`; its parts have one value per such sentence."""
+    return pc.replace_with_mask(sentences, where, pc.binary_join_element_wise(sentences.filter(where), *end, ""))

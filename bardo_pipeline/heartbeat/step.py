@@ -92,8 +92,7 @@ def step(
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
     memory, choice = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
-    _put_memory(out, at, memory, fleet.size)
-    _put_choice(out, at, choice, loans, fleet.size)
+    _put_thoughts(out, at, memory, choice, loans)
     bill = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
     out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
     life = _reflect(fleet, tape, t, sight, seen, waking, bill, policy)
@@ -147,16 +146,15 @@ def _wake(
     imminent = gate.transition_imminent(fleet.composite, policy)
     tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
     unforced_t1 = fleet.alive & (tier == 1) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
-    judgement = None
+    judgement, settling = None, np.zeros(fleet.size, np.int64)
     if unforced_t1.any():
-        judgement = gate.attention(fleet, int(tape.regime[t]), sight, unforced_t1, policy)
-        tier[judgement.suppressed] = TIERS.index("suppress")
-    regime = int(tape.regime[t])
-    settled = gate.settled_out(fleet, regime, sight, unforced_t1, policy)
-    tier[settled] = TIERS.index("suppress")
+        regime = int(tape.regime[t])
+        judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
+        settled = gate.settled_out(fleet, regime, sight, unforced_t1, policy)
+        settling[settled] = fleet.presence_rule[regime, settled] + 1
+        tier[judgement.suppressed | settled] = TIERS.index("suppress")
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    settling = np.where(settled, fleet.presence_rule[regime] + 1, 0)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement
 
 
@@ -213,7 +211,7 @@ def _probe(
         liquidity_change=tape.liquidity_change[t],
         health_factor=sight.health,
         gas_hour_ratio=tape.gas_hour_ratio[t],
-        credit_share=(fleet.partitions / np.maximum(fleet.allotted, 1)).min(axis=0),
+        credit_share=np.minimum(*(fleet.partitions / np.maximum(fleet.allotted, 1))),
         rsi=tape.rsi[t],
         macd=tape.macd[t],
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
@@ -291,26 +289,13 @@ def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> N
         out.put(at, loan_asset=fleet.collateral_asset, loan_tick=fleet.loan_tick)
 
 
-def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | None, size: int) -> None:
-    """Scatter the choices of deliberating golems into fleet columns, and write the actions on loans."""
+def _put_thoughts(
+    out: Buffers, at: int, memory: Recollection | None, choice: Choice | None, loans: LoanActs | None
+) -> None:
+    """Write what deliberating golems retrieved and chose, and the actions on loans."""
     if loans is not None:
         out.put(at, **{f"lent_{name}": value for name, value in vars(loans).items()})
-    if choice is None:
-        return
-    _scatter(out, at, "choice", choice, size)
-
-
-def _put_memory(out: Buffers, at: int, memory: Recollection | None, size: int) -> None:
-    """Scatter what deliberating golems retrieved into fleet columns."""
-    if memory is not None:
-        _scatter(out, at, "memory", memory, size)
-
-
-def _scatter(out: Buffers, at: int, prefix: str, thought: Choice | Recollection, size: int) -> None:
-    """Write the columns of deliberating golems as fleet columns; places of entries are -1 for other golems."""
-    for name, value in vars(thought).items():
-        if name != "golem":
-            none = -1 if name in ("recalled", "priors", "width_rule", "presence_rule") else 0
-            column = np.full((*value.shape[:-1], size), none, value.dtype)
-            column[..., thought.golem] = value
-            out.put(at, **{f"{prefix}_{name}": column})
+    for prefix, thought in (("choice", choice), ("memory", memory)):
+        if thought is not None:
+            columns = {f"{prefix}_{name}": value for name, value in vars(thought).items() if name != "golem"}
+            out.scatter(at, thought.golem, **columns)

@@ -34,7 +34,7 @@ def pay_inference(balance: Int64Array, bill: Int64Array, policy: Policy) -> tupl
     -------
     balance [2, golems] and amounts paid; less than the bill only where both partitions are then empty
     """
-    total = balance.sum(axis=0)
+    total = balance[INFERENCE] + balance[GAS]
     paid = np.minimum(bill, total)
     own = np.stack([balance[INFERENCE] - paid, balance[GAS]])
     return np.where(paid > balance[INFERENCE], split(total - paid, policy), own), paid

@@ -55,13 +55,10 @@ def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
 
     Children of a null struct stay valid, because a non-nullable field needs a value even if its parent is null.
     """
-    missing = place < 0
-    if not len(values):
-        return absent(values.type, len(place))
-    at = pa.array(np.where(missing, 0, place))
-    null = missing | np.asarray(values.is_null())[np.where(missing, 0, place)]
+    values = pa.concat_arrays([values, absent(values.type, 1)])
+    at = pa.array(np.where(place < 0, len(values) - 1, place))
     children = [values.field(i).take(at) for i in range(values.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(values.type), mask=pa.array(null))
+    return pa.StructArray.from_arrays(children, fields=list(values.type), mask=values.is_null().take(at))
 
 
 def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.Array:

@@ -30,10 +30,23 @@ class Buffers:
     def put(self, at: int, **values: ArrayLike) -> None:
         """Write the columns of the chunk's tick `at`: [golems], [items, golems], or one number for all golems."""
         for name, value in values.items():
-            if name not in self._columns:
-                first = np.asarray(value)
-                self._columns[name] = np.zeros((self.ticks, *first.shape[:-1], self.golems), first.dtype)
-            self._columns[name][at] = value
+            column = self._columns.get(name)
+            if column is None:
+                column = self._begin(name, np.asarray(value))
+            column[at] = value
+
+    def scatter(self, at: int, golem: Int64Array, **values: NDArray[Any]) -> None:
+        """Write the columns of some golems, [golems] or [items, golems]; other golems keep zeros."""
+        for name, value in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                column = self._begin(name, value)
+            column[at][..., golem] = value
+
+    def _begin(self, name: str, first: NDArray[Any]) -> NDArray[Any]:
+        """Add a column of zeros of the dtype and the items of this value."""
+        self._columns[name] = column = np.zeros((self.ticks, *first.shape[:-1], self.golems), first.dtype)
+        return column
 
     def cut(self, ticks: int) -> None:
         """Keep only the first ticks, because no golem lived longer."""
@@ -46,7 +59,13 @@ class Buffers:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column [golems, ticks] or [golems, ticks, items]."""
-        return np.moveaxis(self._columns[name], -1, 0)
+        column = self._columns[name]
+        return column.transpose(-1, *range(column.ndim - 1))
+
+    def rows(self, name: str, golem: Int64Array, tick: Int64Array) -> NDArray[Any]:
+        """Return the values of these golems at these ticks, [rows] or [rows, items]."""
+        column = self._columns[name]
+        return column.reshape(-1).take(tick * self.golems + golem) if column.ndim == 2 else column[tick, ..., golem]
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,11 @@ class Chunk:
     policy: Policy
     mutations: pa.Array | None = None
     interventions: pa.Array | None = None
+
+    @cached_property
+    def entry_names(self) -> pa.Array:
+        """The ids of all entries, by code."""
+        return pa.array(self.recall.names.ids, pa.string())
 
 
 def record_type(name: str) -> pa.DataType:
@@ -90,7 +114,7 @@ class Rows:
         self.golem_ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
 
     def __getitem__(self, name: str) -> Any:
-        return self.out[name][self.golem, self.column]
+        return self.out.rows(name, self.golem, self.column)
 
     def take(self, where: Int64Array) -> Rows:
         """Select rows."""
@@ -107,7 +131,7 @@ class Rows:
 
     def entry_ids(self, codes: Int64Array) -> pa.Array:
         """Return entry ids by code; -1 becomes null."""
-        return text_of(pa.array(self.chunk.recall.names.ids, pa.string()), codes)
+        return text_of(self.chunk.entry_names, codes)
 
     @cached_property
     def probes(self) -> Probes:
