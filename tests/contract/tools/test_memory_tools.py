@@ -14,6 +14,7 @@ from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.tool_call import hash_of
 from tests.support.homes.tool_homes import ToolHome, tool_home
+from tests.support.records.log_queries import died
 
 STRATEGY = {
     "parameters": {"width": 0.04, "fee_tier": 500},
@@ -87,6 +88,17 @@ def test_a_caller_reaches_only_golems_of_its_owner(home: ToolHome) -> None:
     with pytest.raises(QueryError, match="g-none"):
         home.call("memory_store_strategy", golem="g-none", strategy_name="x", **STRATEGY)
     assert home.kinds() == []
+
+
+@pytest.mark.row("MEM-21")
+def test_the_memory_of_a_dead_golem_is_read_and_no_longer_written(home: ToolHome) -> None:
+    home.call("memory_store_strategy", strategy_name="narrow", **STRATEGY)
+    home.context.log.record([died(9, home.golem)], home.at)
+    before = home.kinds()
+    with pytest.raises(ToolError, match="died at tick 9"):
+        home.call("memory_store_strategy", strategy_name="wide", **STRATEGY)
+    assert home.kinds() == before
+    assert [s.strategy_name for s in home.call("memory_retrieve_strategies").strategies] == ["narrow"]
 
 
 @pytest.mark.row("MEM-21")

@@ -72,7 +72,7 @@ def test_a_repeated_record_changes_nothing_and_a_contradicting_one_is_refused(ho
 def test_performance_of_a_strategy_is_derived_from_its_settled_executions(home: ToolHome) -> None:
     stored = {"parameters": {}, "description": "", "chains": [], "token_pairs": []}
     home.call("memory_store_strategy", strategy_name="narrow", **stored)
-    realized = [3.0, -1.0, 2.0, 4.0]
+    realized = [3.0, -1.0, 2.0, 4.0, 0.0]
     for number, profit in enumerate(realized):
         assert record(home, f"e-{number}").strategy_version == 1
         settle(home, f"e-{number}", profit)
@@ -80,9 +80,9 @@ def test_performance_of_a_strategy_is_derived_from_its_settled_executions(home: 
     record(home, "other", strategy_name="wide")
     (strategy,) = home.call("memory_retrieve_strategies").strategies
     performance = strategy.performance
-    assert (performance.total_executions, performance.settled_executions) == (5, 4)
-    assert performance.avg_pnl_usd == pytest.approx(2.0)
-    assert performance.win_rate == pytest.approx(0.75)
+    assert (performance.total_executions, performance.settled_executions) == (6, 5)
+    assert performance.avg_pnl_usd == pytest.approx(1.6)
+    assert performance.win_rate == pytest.approx(0.6)
     assert performance.sharpe_ratio == pytest.approx(statistics.mean(realized) / statistics.stdev(realized))
 
 
@@ -99,6 +99,7 @@ def test_a_deviation_above_a_fifth_asks_for_a_reflection_until_one_is_recorded(h
     assert not reflected.reflection_requested
     (hit, *_) = home.call("memory_search", query="was the range too narrow before a trend?").results
     assert hit.content.startswith("Expected: 10.00 USD. Happened: 7.90 USD. The range was too narrow")
+    assert hit.metadata["importance"] == "notable", "a deviation is kept longer"
     assert home.call("memory_compare_prediction").reflections_pending == ("e-2",)
     record(home, "e-3")
     assert not settle(home, "e-3", 1.0, reflection="Gas rose: wait for a calm hour.").reflection_requested
@@ -144,6 +145,18 @@ def test_a_trend_of_the_errors_is_found(home: ToolHome, first: float, last: floa
     analysis = home.call("memory_compare_prediction")
     assert analysis.drift_trend == trend
     assert analysis.drift_score == pytest.approx({"degrading": 1, "improving": -1, "stable": 0}[trend])
+
+
+@pytest.mark.row("MEM-18")
+def test_few_outcomes_show_neither_drift_nor_overconfidence(home: ToolHome) -> None:
+    seen = []
+    for number in range(5):
+        record(home, f"e-{number}", predicted_outcome={"expected_return": 10})
+        settle(home, f"e-{number}", 4 - number)
+        home.wait(hours=1)
+        analysis = home.call("memory_compare_prediction")
+        seen.append((analysis.drift_score, analysis.overconfidence_detected))
+    assert seen == [(0.0, False)] * 3 + [(pytest.approx(1.0), False), (pytest.approx(1.0), True)]
 
 
 @pytest.mark.row("MEM-18")

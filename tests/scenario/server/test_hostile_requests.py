@@ -9,7 +9,8 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -174,3 +175,13 @@ def test_slow_requests_end_with_408_while_others_are_answered(server: Served) ->
     for thread in waiting:
         thread.join(120)
     assert statuses == [408] * 60
+
+
+@pytest.mark.row("X-13")
+def test_a_slow_head_on_a_connection_that_stays_open_ends_with_408(server: Served) -> None:
+    connection = HTTPConnection(server.url.removeprefix("http://"), timeout=60)
+    connection.request("GET", "/healthz")
+    with closing(connection.sock):
+        assert connection.getresponse().read()
+        connection.sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ")
+        assert _status(connection.sock) == 408

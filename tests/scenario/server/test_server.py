@@ -32,7 +32,7 @@ from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.processes.bardo_command import bardo
 from tests.support.records.handmade_births import birth_of
 from tests.support.records.log_queries import GOLEM
-from tests.support.records.writer_records import line
+from tests.support.records.writer_records import changed, line
 
 QUESTION = "what does gas usually cost?"
 
@@ -57,6 +57,30 @@ def test_an_ask_over_http_equals_the_command_and_states_how_fresh_it_is(
     assert (fresh["as_of"], fresh["cycle"], fresh["tick"]) == (as_of["at"], as_of["cycle"], as_of["tick"])
     assert fresh["log_version"] == as_of["log_version"]
     assert fresh["lag_ticks"] == as_of["head_tick"] - as_of["tick"]
+
+
+@pytest.mark.row("X-13")
+def test_each_answer_of_json_states_how_fresh_it_is(server: Served, coral: Belongings) -> None:
+    golem, entry = f"/v1/golems/{coral.golem}", f"/v1/lineage?entry={coral.entry}"
+    as_json = {"content-type": "application/json"}
+    with httpx.Client(base_url=server.url, headers=server.headers(CORAL), trust_env=False, timeout=60) as asked:
+        answers = [
+            *(asked.get(path) for path in ("/v1/status", "/v1/golems", "/v1/tools", "/v1/search?words=gas", entry)),
+            *(asked.get(f"{golem}{below}") for below in ("", "/entries", "/records", "/warnings?action=x", "/advice")),
+            asked.get("/v1/ask", params={"golem": coral.heir, "question": QUESTION}),
+            asked.post("/v1/tools/memory_search", json={"query": "gas"}, headers={"bardo-golem": coral.heir}),
+            asked.post("/v1/golems", json={"golem": "g-fresh", "at": "2020-01-01T00:00:00Z"}),
+            asked.post("/v1/golems/g-fresh/experiences", json={"situation": {}, "action": "wait", "reward": 0.5}),
+            asked.post("/v1/records", content=changed(line(2), golem_id="g-fresh"), headers=as_json),
+            asked.post(
+                "/v1/texts", headers={"bardo-golem": "g-fresh"},
+                json=[{"tool": "note", "outcome": {}, "reflection": "The wind turned.", "chain": ""}],
+            ),
+        ]  # fmt: skip
+    fields = {"as_of", "cycle", "tick", "log_version", "lag_ticks"}
+    for answer in answers:
+        assert answer.is_success, f"{answer.url}: {answer.text}"
+        assert answer.json()["freshness"].keys() == fields, f"{answer.url}: {answer.text[-300:]}"
 
 
 @pytest.mark.row("MEM-10")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.tools.failure_patterns import FEATURES, find_patterns
+from bardo_pipeline.tools.failure_patterns import FEATURES, FailurePatternsResult, failure_clusters, find_patterns
 from bardo_pipeline.tools.prediction_fields import GAS, REGIME, VOLATILITY, first_number, first_text, prediction_of
 
 
@@ -76,3 +77,50 @@ def test_each_execution_counts_in_one_pattern_of_at_least_the_minimum() -> None:
 def test_executions_that_all_fail_alike_form_one_pattern() -> None:
     (pattern,) = find_patterns(cells(("calm", "50-75", "normal", "00:00-06:00", 6, 6)), 5)
     assert len(pattern.features) == 4
+
+
+def clusters(*changes: dict[str, Any]) -> FailurePatternsResult:
+    """Return the clusters of at least one failure among executions, which gain a dollar at noon unless changed."""
+    execution = {"strategy_name": "narrow", "decision_params": "{}", "realized_micros": 1_000_000, "regime": None,
+                 "volatility": 1.0, "gas_level": 20.0, "executed_at": datetime(2026, 3, 1, 12, tzinfo=UTC)}  # fmt: skip
+    rows = [execution | {"execution_id": f"e-{place}"} | changed for place, changed in enumerate(changes)]
+    return failure_clusters(pa.Table.from_pylist(rows), strategy_name=None, failures_min=1, threshold_usd=0.0)
+
+
+@pytest.mark.row("MEM-19")
+@pytest.mark.parametrize(
+    ("hour", "named"),
+    [(0, "00:00-06:00"), (5, "00:00-06:00"), (6, "06:00-12:00"), (12, "12:00-18:00"), (18, "18:00-24:00"),
+     (23, "18:00-24:00")],
+)  # fmt: skip
+def test_the_time_of_day_of_a_failure_is_a_quarter_of_the_day(hour: int, named: str) -> None:
+    (cluster,) = clusters({"realized_micros": -1, "executed_at": datetime(2026, 3, 1, hour, tzinfo=UTC)}).clusters
+    assert cluster.features["time_of_day"] == named
+
+
+@pytest.mark.row("MEM-19")
+@pytest.mark.parametrize(
+    ("place", "percentile", "gas"),
+    [(1, "0-25", "cheap"), (2, "0-25", "cheap"), (3, "25-50", "normal"), (4, "25-50", "normal"), (5, "50-75", "normal"),
+     (6, "50-75", "normal"), (7, "75-100", "dear"), (8, "75-100", "dear")],
+)  # fmt: skip
+def test_volatility_and_gas_of_a_failure_are_places_among_all_executions(place: int, percentile: str, gas: str) -> None:
+    lost = {place: {"realized_micros": -1}}
+    found = clusters(*({"volatility": float(n), "gas_level": 10.0 * n} | lost.get(n, {}) for n in range(1, 9)))
+    (cluster,) = found.clusters
+    assert (cluster.features["volatility_percentile"], cluster.features["gas_level"]) == (percentile, gas)
+
+
+@pytest.mark.row("MEM-19")
+def test_an_execution_at_the_threshold_did_not_fail() -> None:
+    found = clusters({"realized_micros": 0}, {"realized_micros": -1})
+    assert (found.settled_count, found.failure_count) == (2, 1)
+
+
+@pytest.mark.row("MEM-19")
+@pytest.mark.parametrize(("winner", "count"), [("narrow", 1), ("wide", 0)])
+def test_a_parameter_is_compared_with_profits_of_the_same_strategy_only(winner: str, count: int) -> None:
+    won = {"strategy_name": winner, "decision_params": '{"width": 9}', "regime": "calm"}
+    lost = {"realized_micros": -1, "decision_params": '{"width": 1}', "regime": "volatile"}
+    (cluster,) = clusters(won, lost).clusters
+    assert sum("Change width from 1 to 9" in change for change in cluster.suggested_adjustments) == count
