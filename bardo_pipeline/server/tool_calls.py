@@ -51,7 +51,7 @@ class ToolRunner:
             return await self._searches.answer(caller.owner, (caller, arguments))
         result = await self._warm.read(caller.owner, lambda context: self._result(context, caller, name, arguments))
         if result.get("vector_dimension") == 0:
-            self._embed_soon()
+            self.embed_soon()
         return result
 
     def _result(
@@ -108,7 +108,7 @@ class ToolRunner:
 
         answer, status = await self._warm.read(caller.owner, work)
         if answer["stored"]:
-            self._embed_soon()
+            self.embed_soon()
         return answer, status
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class ToolRunner:
         if self._embedding is not None:
             self._embedding.cancel()
 
-    def _embed_soon(self) -> None:
+    def embed_soon(self) -> None:
         """Give vectors to stored texts that wait for one, after the answer to their callers."""
         self._has_waiting = True
         if self._embedding is None or self._embedding.done():

@@ -14,7 +14,7 @@ from bardo_pipeline.retrieval.scoring import FACTORS, weights_of
 
 
 def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[str, Any]:
-    """Return golem, situation, weights and time of an answer. Its keys are stable; the hits are a table of their own."""
+    """Return golem, situation, weights and time of an answer. Its keys are stable; the hits are another table."""
     return {
         "golem_id": moment.golem_id,
         "died_at_tick": moment.died_at_tick,
