@@ -327,7 +327,7 @@ async def _written_bare(root: Path, rounds: int) -> float:
         line = lines.of(golem_id(number))
         for first in range(1, rounds * BATCH, BATCH):
             acks, refusal = await writers[number].append_all(
-                [(record, glance(record)) for record in map(line, range(first, first + BATCH))]
+                [(record, glance(record), None) for record in map(line, range(first, first + BATCH))]
             )
             assert refusal is None
             assert len(acks) == BATCH

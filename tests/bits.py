@@ -43,12 +43,13 @@ from bardo_pipeline.derivation.legacy.data_docs import judge_with_docs
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
 from bardo_pipeline.errors import BardoError
-from bardo_pipeline.events.custody.hash_chain import content_of, signed_message
+from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.runtime.fleet_run import FleetRun, Run
+from bardo_pipeline.signing import signed_message
 from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home, replace_file

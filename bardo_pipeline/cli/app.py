@@ -31,6 +31,7 @@ from bardo_pipeline.cli.operations import (
     drain_command,
     keys_command,
     maintain_command,
+    report_command,
     serve_command,
     spool_and_quarantine,
     status_command,
@@ -69,6 +70,7 @@ app.command("graveyard")(golem_command.graveyard)
 app.command("ask")(ask_and_search.ask_golem)
 app.command("search")(ask_and_search.search_all)
 app.command("remember")(remember_command.remember)
+app.command("report")(report_command.report_action)
 app.command("dreams")(dreams_and_scars.dreams)
 app.command("scars")(dreams_and_scars.scars)
 app.command("bloodstain")(dreams_and_scars.bloodstain)

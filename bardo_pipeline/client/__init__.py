@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bardo_pipeline.client.running_server import RunningServer, running_server
+from bardo_pipeline.signing import Signer
 
 if TYPE_CHECKING:
     from bardo_pipeline.client.http_client import AsyncClient, Client
 
-__all__ = ["AsyncClient", "Client", "RunningServer", "running_server"]
+__all__ = ["AsyncClient", "Client", "RunningServer", "Signer", "running_server"]
 
 
 def __getattr__(name: str) -> Any:

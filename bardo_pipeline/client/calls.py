@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.errors import ConfigError, SignatureError
+from bardo_pipeline.signing import Signer
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -36,14 +37,19 @@ class Calls(ABC, Generic[T]):
     Parameters
     ----------
     golem : golem whose memory is used, unless a call names another
+    signer : signs the lines of records and life events; needed for a golem with a registered key
     """
 
-    def __init__(self, golem: str | None = None) -> None:
-        self.golem = golem
+    def __init__(self, golem: str | None = None, signer: Signer | None = None) -> None:
+        self.golem, self.signer = golem, signer
 
     @abstractmethod
     def _send(self, call: Call) -> T:
         """Send a request and return its answer."""
+
+    @abstractmethod
+    def _send_both(self, call: Call, following: Callable[[Document], Call]) -> T:
+        """Send a request, and one that is made from its answer; return the answer to the second."""
 
     def _golem(self, golem: str | None) -> str:
         chosen = self.golem if golem is None else golem
@@ -165,8 +171,25 @@ class Calls(ABC, Generic[T]):
         ----------
         records : dictionaries, JSON texts or pydantic models, in the order of their ticks
         """
-        lines = b"\n".join(_line(record) for record in records)
-        return self._send(Call("POST", "/v1/records", content=lines, content_type="application/x-ndjson"))
+        return self._send(self._signed("/v1/records", records))
+
+    def record_events(self, *events: Mapping[str, Any] | bytes | str | Any) -> T:
+        """Append life events of golems in view, signed as in the spool; `refused` lists each refused one by its index.
+
+        The call raises ServerError if it records none.
+
+        Parameters
+        ----------
+        events : dictionaries, JSON texts or pydantic models
+        """
+        return self._send(self._signed("/v1/events", events))
+
+    def _signed(self, path: str, documents: Iterable[Any]) -> Call:
+        """Return the request that sends these documents, one a line, each signed if there is a signer."""
+        lines = [_line(document).strip() for document in documents]
+        if self.signer is not None:
+            lines = [_envelope(line, self.signer) for line in lines]
+        return Call("POST", path, content=b"\n".join(lines), content_type="application/x-ndjson")
 
     def experience(
         self,
@@ -183,6 +206,8 @@ class Calls(ABC, Generic[T]):
     ) -> T:
         """Report a situation, the action taken in it and its reward; the record is durable when the call returns.
 
+        With a signer, the server drafts the record, and the client signs it if it states this report.
+
         Parameters
         ----------
         situation : conditions at the decision, as words or whole numbers
@@ -196,7 +221,15 @@ class Calls(ABC, Generic[T]):
         others = dict(alternatives) if isinstance(alternatives, Mapping) else dict.fromkeys(alternatives)
         report = {"situation": dict(situation), "action": action, "reward": reward, "alternatives": others, **parts,
                   "domain": domain, "tick": tick, "observed_at": observed_at}  # fmt: skip
-        return self._send(_posted(f"/v1/golems/{_escaped(self._golem(golem))}/experiences", _present(report)))
+        chosen, given = self._golem(golem), _present(report)
+        path = f"/v1/golems/{_escaped(chosen)}"
+        if self.signer is None:
+            return self._send(_posted(f"{path}/experiences", given))
+
+        def signed(drafted: Document) -> Call:
+            return self._signed("/v1/records", [_checked_draft(line, chosen, given) for line in drafted["records"]])
+
+        return self._send_both(_posted(f"{path}/drafts", given), signed)
 
     def advice(self, situation: Mapping[str, Any], action: str | None = None, *, golem: str | None = None) -> T:
         """List the golem's `rules` that hold in a situation, and the `worth` of each action by its most special rule.
@@ -244,6 +277,30 @@ def _episode(given: str | Mapping[str, Any]) -> dict[str, Any]:
 
 def _posted(path: str, document: Mapping[str, Any] | Sequence[Any], golem: str | None = None) -> Call:
     return Call("POST", path, content=json.dumps(document, default=str).encode(), golem=golem)
+
+
+def _envelope(line: bytes, signer: Signer) -> bytes:
+    """Return a signed line. Raises SignatureError for a line that names no golem."""
+    try:
+        golem_id = json.loads(line)["golem_id"]
+    except (ValueError, TypeError, KeyError):
+        golem_id = None
+    if not isinstance(golem_id, str):
+        raise SignatureError("the line is no JSON object with a golem_id: name the golem whose key signs it")
+    return json.dumps({"line": line.decode(), "signature": signer.signature_line(golem_id, line)}).encode()
+
+
+def _checked_draft(line: str, golem_id: str, report: Mapping[str, Any]) -> str:
+    """Return a drafted record. Raises SignatureError if it states another golem or experience than the report."""
+    record = json.loads(line)
+    stated = [
+        (experience["action"], experience["reward_ppm"], {part["name"] for part in experience["conditions"]})
+        for experience in record["experiences"]
+    ]
+    expected = [(report["action"], round(report["reward"] * 1_000_000), set(report["situation"]))]
+    if record["golem_id"] != golem_id or stated != expected or record["tick"] != report.get("tick", record["tick"]):
+        raise SignatureError(f"golem {golem_id}: the server drafted another record than the report: nothing was signed")
+    return line
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

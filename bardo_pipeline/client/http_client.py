@@ -12,6 +12,7 @@ import httpx
 from bardo_pipeline.client.calls import Call, Calls, Document, T
 from bardo_pipeline.client.running_server import running_server
 from bardo_pipeline.errors import ConfigError, NoServerError, ServerError
+from bardo_pipeline.signing import Signer
 
 H = TypeVar("H")
 
@@ -89,9 +90,10 @@ class _HttpCalls(Calls[T], Generic[T, H]):
         home: Path | str | None = None,
         golem: str | None = None,
         owner: str | None = None,
+        signer: Signer | None = None,
         timeout_seconds: float = 30.0,
     ) -> None:
-        super().__init__(golem or os.environ.get("BARDO_GOLEM"))
+        super().__init__(golem or os.environ.get("BARDO_GOLEM"), signer)
         self.address = address_of(url, token, home)
         headers = _headers(authorization=f"Bearer {self.address.token}", bardo_owner=owner)
         self._http = self._connect(base_url=self.address.url, headers=headers, timeout=timeout_seconds, trust_env=False)
@@ -110,6 +112,7 @@ class Client(_HttpCalls[Document, httpx.Client]):
     home : folder of the home whose running server is used
     golem : golem whose memory is used; BARDO_GOLEM by default
     owner : owner to whom a token of the whole home is limited
+    signer : signs the lines of records and life events; needed for a golem with a registered key
     timeout_seconds : time for an answer
     """
 
@@ -120,6 +123,9 @@ class Client(_HttpCalls[Document, httpx.Client]):
             return _document(self._http.request(**_request(call)))
         except httpx.TransportError as error:
             raise self._no_answer(error) from error
+
+    def _send_both(self, call: Call, following: Callable[[Document], Call]) -> Document:
+        return self._send(following(self._send(call)))
 
     def close(self) -> None:
         """Close the connections."""
@@ -144,6 +150,9 @@ class AsyncClient(_HttpCalls[Awaitable[Document], httpx.AsyncClient]):
             return _document(await self._http.request(**_request(call)))
         except httpx.TransportError as error:
             raise self._no_answer(error) from error
+
+    async def _send_both(self, call: Call, following: Callable[[Document], Call]) -> Document:
+        return await self._send(following(await self._send(call)))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -24,8 +24,17 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
-from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, UnknownGolemError
+from bardo_pipeline.errors import (
+    AccessError,
+    BardoError,
+    ConfigError,
+    RecordError,
+    ServerError,
+    SignatureError,
+    UnknownGolemError,
+)
 from bardo_pipeline.events.custody.authority import NO_GOLEM
+from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
@@ -34,7 +43,7 @@ from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import Door, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
-from bardo_pipeline.server.openapi import ARROW, EPISODES, LINES, RECORDS, Operation, openapi_document
+from bardo_pipeline.server.openapi import ARROW, EPISODES, EVENTS, LINES, RECORDS, Operation, openapi_document
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
@@ -48,15 +57,16 @@ from bardo_pipeline.server.parameters import (
     WarningsParameters,
 )
 from bardo_pipeline.server.reading import Reply
-from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in
+from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in, sent_lines
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
+from bardo_pipeline.storage.intake.accept_or_refuse import life_event_of, record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.tools.catalogue import TOOLS
 
-BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216}
+BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216, "/v1/events": 16_777_216}
 """Path prefix -> longest body."""
 
 OPERATIONS = (
@@ -71,12 +81,16 @@ OPERATIONS = (
     Operation(
         "POST", "/v1/golems/{golem_id}/experiences", "Append a record that is built from a report.", ReportParameters
     ),
+    Operation(
+        "POST", "/v1/golems/{golem_id}/drafts", "The record of a report, for its golem to sign.", ReportParameters
+    ),
     Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
     Operation("POST", "/v1/ask", "The same, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
     Operation("POST", "/v1/search", "The same, with the parameters as JSON.", SearchParameters, has_table=True),
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
     Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
+    Operation("POST", "/v1/events", "Append signed life events by the rules of the spool.", body=EVENTS),
     Operation(
         "POST",
         "/v1/texts",
@@ -155,9 +169,15 @@ class Application:
                 self._counted("/v1/golems/ID/experiences", self.experiences),
                 methods=["POST"],
             ),
+            Route(
+                "/v1/golems/{golem_id:path}/drafts",
+                self._counted("/v1/golems/ID/drafts", self.drafts),
+                methods=["POST"],
+            ),
             Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
             Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
             Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
+            Route("/v1/events", self._counted("/v1/events", self.events), methods=["POST"]),
             Route("/v1/texts", self._counted("/v1/texts", self.texts), methods=["POST"]),
             Route("/v1/tools", self._counted("/v1/tools", self.tools)),
         ]
@@ -386,6 +406,45 @@ class Application:
             refused = {**document_of(error), "acknowledged": acknowledged, "freshness": fresh}
             return json_response(refused, status_of(error))
         return json_response({"acknowledged": acknowledged, "durable": True, "freshness": fresh})
+
+    async def drafts(self, request: Request) -> Response:
+        """Return the record of each report of a golem without appending it, so that the caller can sign it."""
+        is_lines = _content_kind(request, "a report") == LINES
+        body, golem_id = await request.body(), _golem(request)
+        reports = await self._warm.run(lambda: reports_in(body, is_lines=is_lines))
+        fresh = await self._writable(_caller(request).owner, frozenset((golem_id,)))
+        return json_response({"records": await self._recorder.draft(golem_id, reports), "freshness": fresh})
+
+    async def events(self, request: Request) -> Response:
+        """Append signed life events of golems in view, by the rules and the function of the spool."""
+        is_lines = _content_kind(request, "a life event") == LINES
+        body, caller = await request.body(), _caller(request)
+
+        def parsed() -> tuple[list[bytes], list[Signature | SignatureError | None], frozenset[str]]:
+            sent = sent_lines(body, is_lines=is_lines)
+            if not sent:
+                raise RecordError(f"the body has no life event: send one as JSON, or one a line as {LINES}")
+            lines = [line for line, _ in sent]
+            return lines, [mark for _, mark in sent], frozenset(life_event_of(line).golem_id for line in lines)
+
+        lines, signatures, golems = await self._warm.run(parsed)
+        await self._writable(caller.owner, golems)
+        await self._recorder.release(sorted(golems))
+
+        def work(context: DerivationContext) -> tuple[dict[str, Any], int]:
+            outcome = record_events(context.log, lines, self._clock(), signatures=signatures)
+            refused = [{"index": place, **document_of(each.error)} for each in outcome.refused for place in each.places]
+            golem = min(golems) if len(golems) == 1 else None
+            answer = {"written": outcome.written, "repeated": outcome.repeated, "refused": refused, "durable": True,
+                      "freshness": asdict(self._warm.freshness(context, golem))}  # fmt: skip
+            if outcome.written or outcome.repeated:
+                return answer, 200
+            return document_of(outcome.refused[0].error) | answer, status_of(outcome.refused[0].error)
+
+        answer, status = await self._warm.read(caller.owner, work)
+        if answer["written"]:
+            self._runner.embed_soon()
+        return json_response(answer, status)
 
     async def _writable(self, owner: str | None, golems: frozenset[str]) -> dict[str, Any]:
         """Check that these golems were born to the owner; return a freshness that is at most a second old.

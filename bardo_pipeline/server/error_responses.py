@@ -66,6 +66,29 @@ def document_of(error: BaseException) -> dict[str, Any]:
     return {"error": type(error).__name__, "message": message, "cure": _cure(message)}
 
 
+def document_for_agent(error: BaseException) -> dict[str, Any]:
+    """Return an error as `document_of` does, with a cure that an agent without a shell can carry out.
+
+    Such a cure is another call of a tool, or a request to the owner of the home.
+    """
+    document = document_of(error)
+    message, cure = document["message"], document["cure"]
+    document["cure"] = agent_cure = _agent_cure(error, cure)
+    if cure is not None and agent_cure is not None and message.endswith(cure):
+        document["message"] = message.removesuffix(cure) + agent_cure
+    return document
+
+
+def _agent_cure(error: BaseException, cure: str | None) -> str | None:
+    if isinstance(error, UnknownGolemError):
+        return "leave out golem_id, or give the id of a golem of your owner; ask the owner for it"
+    if isinstance(error, SignatureError):
+        return "leave out experience; ask the owner to report it by a client with a signer or the spool"
+    if cure is None or ("`bardo " not in cure and not isinstance(error, MemoryGateError)):
+        return cure
+    return f"ask the owner of the home to {'run ' if cure.startswith('`') else ''}{cure}"
+
+
 def _cure(message: str) -> str | None:
     """Return what a message says after its last colon outside of commands, if that begins with a verb or a command."""
     masked = _COMMAND.sub(lambda command: "`" * len(command.group()), message)

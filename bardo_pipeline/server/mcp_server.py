@@ -14,10 +14,13 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.error_responses import document_of
+from bardo_pipeline.server.error_responses import document_for_agent
+from bardo_pipeline.server.parameters import ReportParameters
+from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool
+from bardo_pipeline.tools.episode_tools import STORE_EPISODE
 
 logger = logging.getLogger("bardo.server")
 
@@ -27,13 +30,21 @@ INSTRUCTIONS = (
 )
 GOLEM_ARGUMENT = "golem_id"
 """Argument that each tool has beside those of TOOLS: the golem whose memory is used."""
+EXPERIENCE_ARGUMENT = "experience"
+"""Argument that memory_store_episode has beside those of TOOLS: the report of a situation, an action and its reward."""
 
 
-def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any, Any]], Caller], version: str) -> Any:
+def mcp_server(
+    runner: ToolRunner,
+    recorder: Recorder,
+    caller_of: Callable[[ServerRequestContext[Any, Any]], Caller],
+    version: str,
+) -> Any:
     """Return the protocol's server of the memory tools.
 
     Parameters
     ----------
+    recorder : writes the records of reported experiences
     caller_of : returns the caller of a request
     """
 
@@ -50,11 +61,15 @@ def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any
         try:
             if golem is not None and not isinstance(golem, str):
                 raise ToolError(f"tool {params.name}: {GOLEM_ARGUMENT} is no text: give the id of a golem")
-            return _result(await runner.call(Caller(caller.owner, golem or caller.golem), params.name, arguments))
+            chosen = Caller(caller.owner, golem or caller.golem)
+            if params.name != STORE_EPISODE.name or EXPERIENCE_ARGUMENT not in arguments:
+                return _result(await runner.call(chosen, params.name, arguments))
+            reported = await runner.report(recorder, chosen, arguments.pop(EXPERIENCE_ARGUMENT))
+            return _result(await runner.call(chosen, params.name, arguments) | {EXPERIENCE_ARGUMENT: reported})
         except Exception as error:
             if not isinstance(error, BardoError):
                 logger.exception("tool %r failed", params.name)
-            return _result(document_of(error), is_error=True)
+            return _result(document_for_agent(error), is_error=True)
 
     return Server(
         "bardo", version=version, title="Bardo memory", instructions=INSTRUCTIONS, on_list_tools=list_tools,
@@ -62,10 +77,18 @@ def mcp_server(runner: ToolRunner, caller_of: Callable[[ServerRequestContext[Any
     )  # fmt: skip
 
 
+_EXPERIENCE = {
+    **ReportParameters.model_json_schema(),
+    "description": "The episode as a situation, an action and its reward, from which rules are learned.",
+}
+
+
 def _listed(tool: Tool) -> types.Tool:
     schema = dict(tool.input_schema)
     golem = {"type": "string", "description": "Golem whose memory is used; the one of the connection by default."}
     schema["properties"] = {**schema.get("properties", {}), GOLEM_ARGUMENT: golem}
+    if tool is STORE_EPISODE:
+        schema["properties"][EXPERIENCE_ARGUMENT] = _EXPERIENCE
     is_read = tool.capability == "read"
     return types.Tool(
         name=tool.name,

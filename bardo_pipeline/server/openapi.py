@@ -14,7 +14,9 @@ from bardo_pipeline.tools.store_episodes import EPISODES_MAX
 
 ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
-RECORDS = {"type": "object", "description": "A record: `bardo schema` prints its schema."}
+_SIGNED = "Signed: {`line`: the JSON as text, `signature`: `KEY_ID BASE64`}."
+RECORDS = {"type": "object", "description": f"A record: `bardo schema` prints its schema. {_SIGNED}"}
+EVENTS = {"type": "object", "description": f"A life event: `bardo schema life` prints its schema. {_SIGNED}"}
 EPISODES = {
     "type": "array",
     "minItems": 1,

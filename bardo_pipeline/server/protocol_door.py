@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
+from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
 
 
@@ -22,8 +23,9 @@ class ProtocolDoor:
     body_bytes_max : longest body
     """
 
-    def __init__(self, runner: ToolRunner, version: str, body_bytes_max: int) -> None:
-        self._runner, self._version, self._bytes_max = runner, version, body_bytes_max
+    def __init__(self, runner: ToolRunner, recorder: Recorder, version: str, body_bytes_max: int) -> None:
+        self._runner, self._recorder = runner, recorder
+        self._version, self._bytes_max = version, body_bytes_max
         self._app: asyncio.Future[Callable[[Scope, Receive, Send], Awaitable[None]]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,4 +69,5 @@ class ProtocolDoor:
     def _manager(self):  # type: ignore[no-untyped-def]  # its type would import the SDK
         from bardo_pipeline.server.mcp_server import caller_of_request, http_manager, mcp_server
 
-        return http_manager(mcp_server(self._runner, caller_of_request, self._version), self._bytes_max)
+        server = mcp_server(self._runner, self._recorder, caller_of_request, self._version)
+        return http_manager(server, self._bytes_max)

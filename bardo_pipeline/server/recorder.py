@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+import orjson
 from pydantic import ValidationError
 
-from bardo_pipeline.errors import BardoError, JournalError, RecordError
+from bardo_pipeline.errors import BardoError, JournalError, RecordError, SignatureError
+from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.experience.reported_experience import fault_of, record_of
 from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
+from bardo_pipeline.storage.intake.spool_signatures import signature_of
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.journal.writer_session import DrainMode
+
+SentRecord = tuple[bytes, Glance, Signature | None]
+"""A record's line, what `glance` returned for it, and the sender's signature."""
 
 
 class Recorder:
@@ -46,7 +52,7 @@ class Recorder:
         self._reporting: dict[str, asyncio.Lock] = {}
         self._busy: Counter[str] = Counter()
 
-    async def append(self, golem_id: str, lines: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
+    async def append(self, golem_id: str, lines: Sequence[SentRecord]) -> tuple[list[Ack], BardoError | None]:
         """Append checked records of a golem in order; return the acknowledgements, and the error of the first refusal.
 
         Acknowledged records are durable. The error is a LeaseError if another process writes the golem.
@@ -76,6 +82,18 @@ class Recorder:
                 tick = (await self._writer_of(golem_id)).next_tick
             lines = await asyncio.to_thread(_record_lines, golem_id, tick, self._clock(), reports)
             return await self.append(golem_id, lines)
+
+    async def draft(self, golem_id: str, reports: Sequence[ReportParameters]) -> list[str]:
+        """Return the record that `report` would append for each report, as a line that its golem can sign."""
+        async with self._locks.setdefault(golem_id, asyncio.Lock()):
+            tick = (await self._writer_of(golem_id)).next_tick
+        lines = await asyncio.to_thread(_record_lines, golem_id, tick, self._clock(), reports)
+        return [line.decode() for line, _, _ in lines]
+
+    async def release(self, golem_ids: Iterable[str]) -> None:
+        """Drain and close the writers of these golems, so that their life events follow their records."""
+        for golem_id in golem_ids:
+            await self._close(golem_id)
 
     async def _writer_of(self, golem_id: str) -> AsyncEventWriter:
         if golem_id not in self._open:
@@ -112,22 +130,50 @@ class Recorder:
             await self._close(golem_id)
 
 
-def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[tuple[bytes, Glance]]]:
+def sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature | SignatureError | None]]:
+    """Return the lines of a body, each with its signature, or with the error of an unreadable one.
+
+    A signed line is an object of two texts: `line`, and `signature` as `KEY_ID BASE64`.
+    """
+    lines = body.split(b"\n") if is_lines else [_on_one_line(body)]
+    return [_sent_line(line.strip()) for line in lines if line.strip()]
+
+
+def _sent_line(text: bytes) -> tuple[bytes, Signature | SignatureError | None]:
+    if b'"signature"' not in text:  # parse only what may be an envelope
+        return text, None
+    try:
+        sent = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text, None  # the check of the record or event words the error
+    if not isinstance(sent, dict) or sent.keys() != {"line", "signature"}:
+        return text, None
+    if not isinstance(sent["line"], str) or not isinstance(sent["signature"], str):
+        return text, SignatureError("`line` and `signature` of a signed line are texts: send both as JSON strings")
+    try:
+        return sent["line"].encode(), signature_of(sent["signature"].encode())
+    except SignatureError as error:
+        return sent["line"].encode(), error
+
+
+def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[SentRecord]]:
     """Check a body of one record, or of one record a line, and group its records by golem in their order.
 
-    Raises RecordError, which names the line, for an empty body and for the first invalid record.
+    Raises RecordError or SignatureError, which names the line, for an empty body and for the first invalid record.
     """
-    lines = [line for line in body.split(b"\n") if line.strip()] if is_lines else [_on_one_line(body)]
-    grouped: dict[str, list[tuple[bytes, Glance]]] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
+    grouped: dict[str, list[SentRecord]] = {}
+    for number, (text, signature) in enumerate(sent_lines(body, is_lines=is_lines), 1):
         try:
+            if isinstance(signature, SignatureError):
+                raise SignatureError(f"record {number}: {signature}")
             seen = glance(text)
+        except SignatureError:
+            raise
         except BardoError as error:
             raise RecordError(f"record {number}: {error}") from None
         except ValidationError as error:
             raise RecordError(f"record {number}: {sentence_of(error)}: `bardo schema` prints the schema") from None
-        grouped.setdefault(seen.golem_id, []).append((text, seen))
+        grouped.setdefault(seen.golem_id, []).append((text, seen, signature))
     if not grouped:
         raise RecordError("the body has no record: send one as JSON, or one a line as application/x-ndjson")
     return grouped
@@ -147,16 +193,14 @@ def reports_in(body: bytes, *, is_lines: bool) -> list[ReportParameters]:
     return reports
 
 
-def _record_lines(
-    golem_id: str, tick: int, now: datetime, reports: Sequence[ReportParameters]
-) -> list[tuple[bytes, Glance]]:
+def _record_lines(golem_id: str, tick: int, now: datetime, reports: Sequence[ReportParameters]) -> list[SentRecord]:
     """Build the record of each report. tick: of the first report without one."""
-    lines: list[tuple[bytes, Glance]] = []
+    lines: list[SentRecord] = []
     for given in reports:
         at = given.observed_at or now
         record = record_of(golem_id, given.tick or tick, at, [given], domain=given.domain)
         line = record.model_dump_json().encode()
-        lines.append((line, glance(line)))
+        lines.append((line, glance(line), None))
         tick = max(tick, record.tick + 1)
     return lines
 

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -106,7 +106,7 @@ def serve_http(
             warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance,
             merge_seconds=settings.merge_seconds,
         )  # fmt: skip
-        protocol = ProtocolDoor(runner, library_version(), BODY_BYTES_MAX[""])
+        protocol = ProtocolDoor(runner, recorder, library_version(), BODY_BYTES_MAX[""])
         app.lifespans = (
             lambda: _Announced(home, url, token, instance, on_ready),
             lambda: protocol.running(app.warming),
@@ -139,10 +139,26 @@ def serve_stdio(
     try:
         with warm.context(caller.owner):
             pass  # the owner is known
+        settings = ServeSettings()
+        recorder = Recorder(
+            Home.open(root), clock=clock, writer=f"stdio-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,
+            drain=settings.drain,
+        )  # fmt: skip
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=MemoryGate.of(environ))
-        asyncio.run(serve_streams(mcp_server(runner, lambda request: caller, library_version())))
+        tools = mcp_server(runner, recorder, lambda request: caller, library_version())
+        asyncio.run(_served(recorder, serve_streams(tools)))
     finally:
         warm.close()
+
+
+async def _served(recorder: Recorder, streams: Awaitable[None]) -> None:
+    """Serve streams until their input ends; close idle writers meanwhile, and all at the end."""
+    idle = asyncio.create_task(recorder.close_idle())
+    try:
+        await streams
+    finally:
+        idle.cancel()
+        await recorder.close()
 
 
 def _id() -> str:

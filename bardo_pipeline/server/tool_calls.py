@@ -9,18 +9,24 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.memory.shared_texts import embed_stored
-from bardo_pipeline.errors import BardoError, ServerError
+from bardo_pipeline.errors import BardoError, ServerError, ToolError
+from bardo_pipeline.events.experience.reported_experience import fault_of
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.error_responses import document_of, status_of
+from bardo_pipeline.server.parameters import ReportParameters
+from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.warm_home import Batches, WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
-from bardo_pipeline.tools.episode_tools import SEARCH, compared_together
+from bardo_pipeline.tools.episode_tools import SEARCH, STORE_EPISODE, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller as GolemCaller
+from bardo_pipeline.tools.tool_call import check_caller, json_text
 
 logger = logging.getLogger("bardo.server")
 
@@ -51,8 +57,34 @@ class ToolRunner:
             return await self._searches.answer(caller.owner, (caller, arguments))
         result = await self._warm.read(caller.owner, lambda context: self._result(context, caller, name, arguments))
         if result.get("vector_dimension") == 0:
-            self._embed_soon()
+            self.embed_soon()
         return result
+
+    async def report(self, recorder: Recorder, caller: Caller, given: object) -> dict[str, Any]:
+        """Append the record of a reported experience of the caller's golem; return its tick when it is durable.
+
+        Raises
+        ------
+        MemoryGateError : the tools are switched off
+        ToolError : the report is invalid
+        QueryError : the golem is unknown, or belongs to another owner
+        SignatureError : the golem signs its records, and no tool can sign
+        """
+        self.gate.check(STORE_EPISODE.name)
+        try:
+            report = ReportParameters.model_validate_json(json_text(given, "experience"))
+        except ValidationError as error:
+            raise ToolError(f"tool {STORE_EPISODE.name}: experience: {fault_of(error)}") from None
+
+        def owned(context: DerivationContext) -> str:
+            golem = golem_of(context, caller)
+            check_caller(context, GolemCaller(golem, caller.owner))
+            return golem
+
+        acks, refusal = await recorder.report(await self._warm.read(caller.owner, owned), [report])
+        if refusal is not None:
+            raise refusal
+        return {"tick": acks[0].tick, "repeated": acks[0].repeated, "durable": True}
 
     def _result(
         self, context: DerivationContext, caller: Caller, name: str, arguments: Mapping[str, Any]
@@ -108,7 +140,7 @@ class ToolRunner:
 
         answer, status = await self._warm.read(caller.owner, work)
         if answer["stored"]:
-            self._embed_soon()
+            self.embed_soon()
         return answer, status
 
     def close(self) -> None:
@@ -116,7 +148,7 @@ class ToolRunner:
         if self._embedding is not None:
             self._embedding.cancel()
 
-    def _embed_soon(self) -> None:
+    def embed_soon(self) -> None:
         """Give vectors to stored texts that wait for one, after the answer to their callers."""
         self._has_waiting = True
         if self._embedding is None or self._embedding.done():

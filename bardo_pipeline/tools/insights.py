@@ -264,7 +264,8 @@ def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsigh
     try:
         entry = find_entry(grimoire, arguments.insight_id or "", active=True)
     except QueryError as error:
-        raise ToolError(f"{error}: memory_get_insights lists the insights of the golem") from None
+        found = str(error).partition("; `bardo ")[0]  # a caller of a tool may have no shell
+        raise ToolError(f"{found}: memory_get_insights lists the insights of the golem") from None
     entry_id, confidence = entry["entry_id"], entry["confidence_now_ppm"] / PPM
     for order in pending_orders(context, grimoire, entry_id):
         confidence = confidence if order.confidence is None else order.confidence

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.free_texts import known_insights
-from bardo_pipeline.errors import QueryError, RecordError, StoreError, ToolError
+from bardo_pipeline.errors import RecordError, StoreError, ToolError, UnknownGolemError
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, TEXTS, LifeEvent, life_event
 from bardo_pipeline.events.life.tool_events import ToolCalled
@@ -41,10 +41,11 @@ class Caller:
 
 
 def check_caller(context: DerivationContext, caller: Caller) -> None:
-    """Raise QueryError for a golem that was not born, or that belongs to another owner than the caller's."""
+    """Raise UnknownGolemError for a golem that was not born, or that belongs to another owner than the caller's."""
     require_born(context, caller.golem_id)
     if caller.owner is not None and context.ownership().golems.get(caller.golem_id) != caller.owner:
-        raise QueryError(f"golem {caller.golem_id}: owner {caller.owner!r} has no golem of this name: name another one")
+        subject = f"golem {caller.golem_id}: owner {caller.owner!r}"
+        raise UnknownGolemError(f"{subject} has no golem of this name: name another one")
 
 
 @dataclass

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import AuthorityError, ClockError
-from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, signed_message, verified
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, verified
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Kind, LifeEvent, golem_name
 from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_schema import to_table
+from bardo_pipeline.signing import signed_message
 
 Door = Literal["spool", "writer", "token", "home"]
 DOORS: tuple[Door, ...] = get_args(Door)

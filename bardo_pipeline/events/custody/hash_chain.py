@@ -32,6 +32,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SignatureError
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
 from bardo_pipeline.events.record.arrow_columns import ADDED_LATER, contiguous, is_number, present, slots, text_offsets
+from bardo_pipeline.signing import signed_message
 
 _GIL_BYTES = 2_047
 """hashlib releases the GIL for longer buffers, which costs more than the hash when many threads run."""
@@ -84,11 +85,6 @@ def link_of(golem_id: str, number: int, previous: bytes, content: bytes) -> byte
     """Return the link (32 bytes) after `previous` for this content."""
     head = b"bardo/link/1\0" + golem_id.encode() + b"\0"
     return hashlib.sha256(head + number.to_bytes(8, "big") + previous + content).digest()
-
-
-def signed_message(golem_id: str, content: bytes) -> bytes:
-    """Return the bytes that a golem's key signs."""
-    return b"bardo/signed/1\0" + golem_id.encode() + b"\0" + content
 
 
 def rotation_message(golem_id: str, key_id: str, public_key: str, tick_from: int) -> bytes:

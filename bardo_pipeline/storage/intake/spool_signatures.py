@@ -57,11 +57,19 @@ def _bounded_line(file: BufferedReader) -> bytes:
 def _signature(line: bytes, number: int) -> Signature | SignatureError | None:
     if not line.strip():
         return None
-    key_id, _, value = line.strip().rpartition(b" ")
+    try:
+        return signature_of(line)
+    except SignatureError as error:
+        return SignatureError(f"line {number} of the signatures: {error}")
+
+
+def signature_of(text: bytes) -> Signature:
+    """Return the signature that `KEY_ID BASE64` states. Raises SignatureError for a text of another form."""
+    key_id, _, value = text.strip().rpartition(b" ")
     try:
         return Signature(_key_id(key_id.decode()), _value(value))
     except ValueError:  # also the base class of the errors of UTF-8 and base64
-        return SignatureError(f'line {number} of the signatures is not "KEY_ID BASE64" with 64 bytes: {line!r:.100}')
+        raise SignatureError(f'the signature is not "KEY_ID BASE64" with 64 bytes: {text!r:.100}') from None
 
 
 def slice_signatures(path: Path) -> dict[int, dict[str, Signature]]:

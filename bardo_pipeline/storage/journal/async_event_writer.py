@@ -14,13 +14,15 @@ from typing import Self, cast
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.errors import BackpressureError, BardoError
+from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record_json import Glance
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.signing import Signer
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import DrainReport
-from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter, Signer
+from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.journal.writer_session import DrainMode
 
@@ -71,14 +73,16 @@ class AsyncEventWriter:
         await durable
         return ack
 
-    async def append_all(self, records: Sequence[tuple[bytes, Glance]]) -> tuple[list[Ack], BardoError | None]:
+    async def append_all(
+        self, records: Sequence[tuple[bytes, Glance, Signature | None]]
+    ) -> tuple[list[Ack], BardoError | None]:
         """Append records in order until one is refused; return when the acknowledged ones are durable.
 
         The records share group commits, so a batch takes about as long as one record.
 
         Parameters
         ----------
-        records : lines that `glance` validated, with what it returned
+        records : lines that `glance` validated, with what it returned, and the sender's signature
 
         Returns
         -------
@@ -88,14 +92,15 @@ class AsyncEventWriter:
         acks: list[Ack] = []
         waiting: list[asyncio.Future[None]] = []
         refusal: BardoError | None = None
-        for record, seen in records:
+        for record, seen, signature in records:
             durable: asyncio.Future[None] = self._loop.create_future()
             try:
-                line, tick = self._writer.checked(record, seen)
+                line, tick = self._writer.checked(record, seen, is_signed=signature is not None)
                 await self._make_room(line, wait=True, timeout=None)
-                ack = self._writer.submit(line, tick, durable, wait=False)
+                submit = partial(self._writer.submit, line, tick, durable, signature=signature)
+                ack = submit(wait=False)
                 if ack is None:
-                    ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, durable))
+                    ack = cast("Ack", await asyncio.to_thread(submit))
             except BardoError as error:
                 refusal = error
                 break

@@ -18,7 +18,6 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow.compute as pc
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
@@ -35,13 +34,14 @@ from bardo_pipeline.errors import (
     SignatureError,
 )
 from bardo_pipeline.events.custody.authority import NO_GOLEM, ahead_of_clock
-from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, content_of, link_of, signed_message
-from bardo_pipeline.events.custody.sealing import SealKey, seal_record
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, content_of, link_of
+from bardo_pipeline.events.custody.sealing import SealKey, seal_record, unsealed
 from bardo_pipeline.events.life.events import EVERY_GOLEM, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.signing import Signer
 from bardo_pipeline.storage.home import Home, writing_to
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
@@ -58,13 +58,6 @@ from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 _validate = DecisionCycleRecord.__pydantic_validator__.validate_json
 _to_json = DecisionCycleRecord.__pydantic_serializer__.to_json
 _REMEMBERED = 4_096
-
-
-class Signer(NamedTuple):
-    """A signing key and its registered id."""
-
-    key_id: str
-    key: Ed25519PrivateKey
 
 
 class Ack(NamedTuple):
@@ -191,17 +184,29 @@ class EventWriter:
         durable.wait()
         return ack
 
-    def submit(self, line: bytes, tick: int, durable: asyncio.Future[None], *, wait: bool = True) -> Ack | None:
+    def submit(
+        self,
+        line: bytes,
+        tick: int,
+        durable: asyncio.Future[None],
+        *,
+        signature: Signature | None = None,
+        wait: bool = True,
+    ) -> Ack | None:
         """Accept a checked record and queue it; `durable` is resolved when it is durable.
 
         Without `wait`, returns None where that would read the log or wait for another thread.
+
+        Parameters
+        ----------
+        signature : the sender's detached signature of the line; it takes the place of the signer
         """
         if not self._mutex.acquire(wait):
             return None
         try:
             if not wait and tick <= self._head.highest:
                 return None
-            ack, draft = self._accept(line, tick)
+            ack, draft = self._accept(line, tick, signature)
             self._journal.enqueue(draft, durable)
         finally:
             self._mutex.release()
@@ -268,12 +273,15 @@ class EventWriter:
 
     # admission
 
-    def checked(self, record: DecisionCycleRecord | bytes, seen: Glance | None = None) -> tuple[bytes, int]:
+    def checked(
+        self, record: DecisionCycleRecord | bytes, seen: Glance | None = None, *, is_signed: bool = False
+    ) -> tuple[bytes, int]:
         """Return the line and tick of a valid record of this golem, with private parts sealed.
 
         Parameters
         ----------
         seen : what `glance` returned for this line, if it was validated before
+        is_signed : the sender signed these bytes, so private parts must be sealed already
         """
         self._check_process()
         try:
@@ -293,6 +301,8 @@ class EventWriter:
             subject = f"golem {self.golem_id}: tick {glimpse.tick}"
             raise ahead_of_clock(subject, glimpse.observed_at, self._clock_ahead)
         if self._seal_key is not None and glimpse.is_private:
+            if is_signed:
+                raise unsealed(self.golem_id, glimpse.tick)
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)
             line = _to_json(seal_record(_validate(line, strict=True), self._seal_key))
@@ -320,7 +330,7 @@ class EventWriter:
         """Whether the journal had room for this line at the last look."""
         return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.policy.journal_bytes_max
 
-    def _accept(self, line: bytes, tick: int) -> tuple[Ack, Draft | None]:
+    def _accept(self, line: bytes, tick: int, given: Signature | None = None) -> tuple[Ack, Draft | None]:
         """Check the record against head, death and keys; a repetition has no frame."""
         self._check_open()
         content = content_of(line)
@@ -330,7 +340,7 @@ class EventWriter:
         if tick == head.highest + 1 and tick > self._accepted_to:
             if self._death is not None and tick > self._death:
                 raise past_death(self.golem_id, tick, self._death, self._cause)
-            signature = self._signed(tick, content)
+            signature = self._signed(tick, content, given)
             head.highest = tick
         else:
             ticks = np.array([tick])
@@ -338,7 +348,7 @@ class EventWriter:
                 return self._repeated(line, tick, content), None
             if self._death is not None and tick > self._death:
                 raise past_death(self.golem_id, tick, self._death, self._cause)
-            signature = self._signed(tick, content)
+            signature = self._signed(tick, content, given)
             opened, filled = head.record(ticks)
             gaps, late = tuple(TickRange(self.golem_id, *span) for span in opened), bool(filled)
         number, previous = self._tip
@@ -361,21 +371,27 @@ class EventWriter:
         if self._journal.mended != self._mended:
             raise JournalError(f"golem {self.golem_id}: the journal failed since: close this writer and open another")
 
-    def _signed(self, tick: int, content: bytes) -> Signature | None:
-        """Return the signature required at this tick. Raises SignatureError if the signer has another key."""
+    def _signed(self, tick: int, content: bytes, given: Signature | None) -> Signature | None:
+        """Return the signature of this tick. Raises SignatureError for a given one or a signer of another key."""
+        if given is not None:
+            self._ring.check(tick, content, given)
+            return given
         if not self._ring.keys or (key := self._ring.key_at(tick)) is None:
             return None
         signer = self._signer
         subject = f"golem {self.golem_id}: tick {tick}"
         if signer is None:
-            raise SignatureError(f"{subject} is not signed, though key {key.key_id} is registered: open with a signer")
+            raise SignatureError(
+                f"{subject} is not signed, though key {key.key_id} is registered: "
+                "give a `signer` to the writer or client"
+            )
         if signer.key_id != key.key_id or self._public_key != key.public_key:
             raise SignatureError(f"{subject} asks for key {key.key_id}, and the signer has {signer.key_id}")
         if key.revoked_from is not None and tick >= key.revoked_from:
             raise SignatureError(
                 f"{subject} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}"
             )
-        return Signature(signer.key_id, signer.key.sign(signed_message(self.golem_id, content)))
+        return Signature(signer.key_id, signer.sign(self.golem_id, content))
 
     def _repeated(self, line: bytes, tick: int, content: bytes) -> Ack:
         """Return the acknowledgement of a repeated tick. Raises if its content differs or its gap was accepted."""

@@ -15,10 +15,11 @@ from typer.testing import CliRunner, Result
 
 from bardo_pipeline.cli.app import app
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.custody.hash_chain import Signature, content_of, signed_message
+from bardo_pipeline.events.custody.hash_chain import Signature, content_of
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
 from bardo_pipeline.events.record_json import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.signing import signed_message
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.intake.quarantine_retry import Retried, retry

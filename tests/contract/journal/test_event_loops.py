@@ -168,8 +168,8 @@ def test_a_batch_states_which_of_its_records_are_durable(home: Home, monkeypatch
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def batch(*ticks: int) -> list[tuple[bytes, Glance]]:
-        return [(line(tick), glance(line(tick))) for tick in ticks]
+    def batch(*ticks: int) -> list[tuple[bytes, Glance, None]]:
+        return [(line(tick), glance(line(tick)), None) for tick in ticks]
 
     async def go() -> None:
         async with await opened_by_loop(home) as writer:

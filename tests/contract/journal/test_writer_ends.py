@@ -21,15 +21,15 @@ from bardo_pipeline.errors import (
     SignatureError,
     StoreError,
 )
-from bardo_pipeline.events.custody.hash_chain import Tip, content_of, signed_message, verified
+from bardo_pipeline.events.custody.hash_chain import Tip, content_of, verified
 from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.signing import Signer, signed_message
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer
-from bardo_pipeline.storage.journal.event_writer import Signer
 from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, segment_path
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog

@@ -29,7 +29,6 @@ from bardo_pipeline.events.custody.hash_chain import (
     content_of,
     link_of,
     rotation_message,
-    signed_message,
     slice_contents,
     verified,
 )
@@ -37,6 +36,7 @@ from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRota
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.signing import signed_message
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log.batch import Stamp

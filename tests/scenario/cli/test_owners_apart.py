@@ -98,6 +98,7 @@ ACTS = {
     "library show": "{entry}",
     "propose": "{heir} --dry-run",
     "remember": "{heir} words",
+    "report": "{heir} swap 0.5",
     "reorg": "{heir} --chain synthetic --tick-from 1 --tick-to 2 --no-derive",
     "scars": "{golem} --failures",
     "seal make": "{heir}",

@@ -114,8 +114,14 @@ def test_each_refusal_names_its_thing_and_its_cure(two_owners_home: Path, tmp_pa
         ("memory_search", {}, "ToolError", "query", "give a valid query"),
         ("memory_search", {"query": "gas", "a: b": 1}, "ToolError", "a: b", "leave out other arguments"),
         ("memory_search", {"query": "gas", "golem_id": 7}, "ToolError", "golem_id", "give the id of a golem"),
-        ("memory_search", {"query": "gas", "golem_id": "g-none"}, "UnknownGolemError", "g-none", "`bardo sql"),
-        ("memory_search", {"query": "gas", "golem_id": pearl.heir}, "UnknownGolemError", pearl.heir, "`bardo sql"),
+        ("memory_search", {"query": "gas", "golem_id": "g-none"}, "UnknownGolemError", "g-none", "leave out golem_id"),
+        (
+            "memory_search",
+            {"query": "gas", "golem_id": pearl.heir},
+            "UnknownGolemError",
+            pearl.heir,
+            "leave out golem_id",
+        ),
         ("memory_store_strategy", {**STRATEGY, "golem_id": coral.golem}, "ToolError", coral.golem, "call memory_store"),
         ("memory_forget", {}, "ToolError", "memory_forget", "call one of memory_store_episode"),
         ("memory_manage_insight", {"operation": "ADD", "content": "x"}, "ToolError", "category", "give category"),
@@ -143,6 +149,7 @@ def test_each_refusal_names_its_thing_and_its_cure(two_owners_home: Path, tmp_pa
         assert document["error"] == error, document
         assert thing in document["message"], document
         assert (document["cure"] or "").startswith(cure), document
+        assert "`bardo " not in document["message"] + document["cure"], "an agent has no shell"
     stores = DerivationContext.open(home)
     assert stores.life("StrategyStored").num_rows == 0
     stores.log.close()
@@ -164,4 +171,4 @@ def test_without_the_capability_no_tool_is_listed_or_called(two_owners_home: Pat
     assert tools == []
     assert called.is_error
     assert called.structured_content["error"] == "MemoryGateError"
-    assert called.structured_content["cure"] == "set BARDO_MEMORY_ENABLED=true"
+    assert called.structured_content["cure"] == "ask the owner of the home to set BARDO_MEMORY_ENABLED=true"

@@ -42,7 +42,7 @@ SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:path}", "/v1/golems/{golem_id:
 """Routes that show something of the owner of the token."""
 
 POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:path}/experiences", "/v1/ask", "/v1/search", "/v1/records",
-               "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+               "/v1/golems/{golem_id:path}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
 
 EPISODE = {"tool": "swap", "outcome": {}, "reflection": "swaps are cheap at night", "chain": ""}
 EXECUTION = {"execution_id": "run-1", "strategy_name": "late swaps", "action_type": "SWAP", "portfolio_snapshot": {},
@@ -118,9 +118,13 @@ def test_a_token_calls_no_tool_and_writes_nothing_for_a_golem_of_another_owner(
     before = written(home)
     record = changed(line(1), golem_id=pearl.heir)
     report = {"situation": {}, "action": "swap", "reward": 1.0}
+    gap = {"tick_from": 900, "tick_to": 901, "why": "lost"}
+    event = {"kind": "GapAccepted", "golem_id": pearl.heir, "observed_at": "2026-01-01T00:00:00Z", "gap": gap}
     refused = [
         send(server, "POST", "/v1/texts", [EPISODE], golem=pearl.heir),
         send(server, "POST", f"/v1/golems/{pearl.heir}/experiences", report),
+        send(server, "POST", f"/v1/golems/{pearl.heir}/drafts", report),
+        send(server, "POST", "/v1/events", event),
         httpx.post(f"{server.url}/v1/records", content=record, trust_env=False, timeout=60,
                    headers=server.headers(CORAL) | {"content-type": "application/json"}),
         *(send(server, "POST", f"/v1/tools/{name}", given, golem=pearl.heir) for name, given in ARGUMENTS.items()),

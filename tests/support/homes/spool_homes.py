@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.events.custody.hash_chain import signed_message
 from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.signing import signed_message
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import QuarantineItem
 from bardo_pipeline.storage.intake.spool_folder import Spool

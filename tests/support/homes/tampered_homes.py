@@ -23,7 +23,6 @@ from bardo_pipeline.events.custody.hash_chain import (
     Signature,
     content_of,
     link_of,
-    signed_message,
     slice_contents,
 )
 from bardo_pipeline.events.life.events import KeyRegistered, Published, life_event
@@ -33,6 +32,7 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import examine
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
+from bardo_pipeline.signing import signed_message
 from bardo_pipeline.storage.delta.checksum_manifest import Sums
 from bardo_pipeline.storage.delta.durable_commits import point_to, put_checkpoint
 from bardo_pipeline.storage.home import Home

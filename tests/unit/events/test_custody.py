@@ -24,12 +24,12 @@ from bardo_pipeline.events.custody.hash_chain import (
     content_of,
     link_of,
     rotation_message,
-    signed_message,
     slice_contents,
     verified,
 )
 from bardo_pipeline.events.record.arrow_columns import ADDED_LATER
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.signing import signed_message
 from tests.support.example_count import times
 from tests.support.records.drawn_records import records
 
