@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bardo_pipeline.events.life.proposal_events import (
     CITED_MAX,
     NOTE_LENGTH_MAX,
     OPERATIONS_MAX,
     REASON_LENGTH_MAX,
-    AnomalyBand,
-    GasBand,
     ProposedOperation,
+    ProposedSituation,
 )
-from bardo_pipeline.events.record.model import Name, Regime, Tick, Unit
+from bardo_pipeline.events.record.model import Part, Tick, Unit
 
 SCHEMA_EDITION = "1"
 """Part of a prompt's hash; increase it when the schema asks for something else."""
@@ -33,24 +32,11 @@ Evidence = Annotated[
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Situation(_Strict):
+class Situation(ProposedSituation):
     """Where a rule holds, and which action it judges against holding."""
 
-    chain: Name
-    protocol: Name
-    pair: Name
-    tool: Name
-    action_type: Name
-    regime: Regime
-    anomaly_band: AnomalyBand
-    gas_band: GasBand
 
-
-class Add(_Strict):
+class Add(Part):
     """ADD: a rule that should be watched. sign: 1 where acting beats holding, -1 where it loses to holding."""
 
     operation: Literal["ADD"]
@@ -61,7 +47,7 @@ class Add(_Strict):
     evidence: Evidence
 
 
-class Upvote(_Strict):
+class Upvote(Part):
     """UPVOTE: the cited ticks confirm an active rule."""
 
     operation: Literal["UPVOTE"]
@@ -70,7 +56,7 @@ class Upvote(_Strict):
     evidence: Evidence
 
 
-class Downvote(_Strict):
+class Downvote(Part):
     """DOWNVOTE: the cited ticks speak against an active rule."""
 
     operation: Literal["DOWNVOTE"]
@@ -79,7 +65,7 @@ class Downvote(_Strict):
     evidence: Evidence
 
 
-class Edit(_Strict):
+class Edit(Part):
     """EDIT: a note beside an active rule, for whoever reads it; the rule itself is not touched."""
 
     operation: Literal["EDIT"]
@@ -89,7 +75,7 @@ class Edit(_Strict):
     evidence: Evidence
 
 
-class Proposals(_Strict):
+class Proposals(Part):
     """What is proposed about one golem's grimoire: none, one or several operations."""
 
     operations: Annotated[
