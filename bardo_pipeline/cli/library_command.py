@@ -59,12 +59,7 @@ def list_(
 
 
 @app.command()
-def show(
-    entry: opt.Entry,
-    home: opt.Home = None,
-    format: opt.Format = "table",
-    embedder: opt.Embedder = None,
-) -> None:
+def show(entry: opt.Entry, home: opt.Home = None, format: opt.Format = "table", embedder: opt.Embedder = None) -> None:
     """Show an entry, a seed kit or a dead golem's playbook, with its source and confirming golems."""
     stores = open_context(home, embedder)
     owner_id = queries.resolve_owner(stores)

@@ -135,12 +135,7 @@ def curate_and_complete_deaths(context: DerivationContext, *, now: datetime) -> 
     return complete_deaths(context, now=now)
 
 
-def complete_deaths(
-    context: DerivationContext,
-    *,
-    now: datetime,
-    golems: Collection[str] | None = None,
-) -> list[str]:
+def complete_deaths(context: DerivationContext, *, now: datetime, golems: Collection[str] | None = None) -> list[str]:
     """Complete the deaths of curated golems: testament, bundle, verdict, publication. Return the published hashes.
 
     golems: complete only the deaths of these golems; the episodes of all others wait for the next derivation, so that a

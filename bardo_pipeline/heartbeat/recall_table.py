@@ -29,12 +29,7 @@ from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.katabasis.priors import PRIOR_KINDS, modifiers
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
-from bardo_pipeline.retrieval.scoring import (
-    covered_share,
-    importance,
-    recency_half_life,
-    validation_ratio,
-)
+from bardo_pipeline.retrieval.scoring import covered_share, importance, recency_half_life, validation_ratio
 
 CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")

@@ -28,12 +28,7 @@ from bardo_pipeline.policy import Policy
 
 
 def inherited_entries(
-    bundle: Bundle,
-    heir_id: str,
-    policy: Policy,
-    withdrawn: frozenset[str] = frozenset(),
-    *,
-    bought: bool = False,
+    bundle: Bundle, heir_id: str, policy: Policy, withdrawn: frozenset[str] = frozenset(), *, bought: bool = False
 ) -> pa.Table:
     """Return the heir's entries at birth: ENTRY_SCHEMA sorted by entry. BundleError if the entries cannot be read.
 

@@ -92,10 +92,7 @@ class Foretelling:
         by_vote = by_vote.filter(pc.is_in(by_vote["operation"], value_set=pa.array(VOTE_OPERATIONS)))
         self._evidence = _Evidence.of(by_effect)
         stated = np.concatenate(
-            [
-                confidence_of(by_effect, self._evidence.at_us, policy.decay),
-                int_column(by_vote, "confidence_before_ppm"),
-            ]
+            [confidence_of(by_effect, self._evidence.at_us, policy.decay), int_column(by_vote, "confidence_before_ppm")]
         )
         self._band = np.minimum(stated * self._rules.bands // PPM, self._rules.bands - 1)
         self._vote_us, self._agreed = micros(by_vote, "at"), pc.equal(by_vote["operation"], AGREED).to_numpy()

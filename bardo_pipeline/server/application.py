@@ -323,12 +323,7 @@ class Application:
         return await self._reply(request, None, lambda context: reading.lineage_reply(context, given))
 
     async def _reply(
-        self,
-        request: Request,
-        golem: str | None,
-        work: Callable[[DerivationContext], Reply],
-        *,
-        is_quick: bool = False,
+        self, request: Request, golem: str | None, work: Callable[[DerivationContext], Reply], *, is_quick: bool = False
     ) -> Response:
         """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts that.
 

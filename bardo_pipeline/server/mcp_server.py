@@ -35,10 +35,7 @@ EXPERIENCE_ARGUMENT = "experience"
 
 
 def mcp_server(
-    runner: ToolRunner,
-    recorder: Recorder,
-    caller_of: Callable[[ServerRequestContext[Any, Any]], Caller],
-    version: str,
+    runner: ToolRunner, recorder: Recorder, caller_of: Callable[[ServerRequestContext[Any, Any]], Caller], version: str
 ) -> Any:
     """Return the protocol's server of the memory tools.
 

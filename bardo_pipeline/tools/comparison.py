@@ -47,9 +47,7 @@ class PredictionAnalysis(Result):
         description="1 - abs(share of outcomes inside their interval - mean stated level); null without an interval."
     )
     drift_score: float = Field(
-        ge=-1,
-        le=1,
-        description="Rank correlation of errors with time; above 0 the errors grow. 0 below 4 outcomes.",
+        ge=-1, le=1, description="Rank correlation of errors with time; above 0 the errors grow. 0 below 4 outcomes."
     )
     drift_trend: Literal["improving", "stable", "degrading"] = Field(
         description="Whether accuracy improves or degrades significantly over the period."

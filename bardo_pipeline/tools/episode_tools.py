@@ -14,12 +14,7 @@ import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.free_texts import (
-    HeldText,
-    searched_count,
-    store_texts,
-    texts_of_golem,
-)
+from bardo_pipeline.derivation.memory.free_texts import HeldText, searched_count, store_texts, texts_of_golem
 from bardo_pipeline.derivation.memory.search import QuestionGroup, compared_in_advance, search
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText

@@ -99,8 +99,7 @@ def demo(
 def run(
     home: opt.Home = None,
     trace: Annotated[
-        Path | None,
-        Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market."),
+        Path | None, Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market.")
     ] = None,
     golems: Annotated[
         int, Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
@@ -138,8 +137,7 @@ def run(
     pool: Annotated[str | None, Option(help="Pool to trade, if the trace folder holds several.")] = None,
     gas_token_price: opt.GasTokenPrice = None,
     replicants: Annotated[
-        int,
-        Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis."),
+        int, Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis.")
     ] = 0,
     marts: Annotated[bool, Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
     embedder: opt.Embedder = None,

@@ -95,9 +95,7 @@ def notices(
 
 @app.command("death")
 def death(
-    golem: Annotated[str, Argument(help="Dead golem.")],
-    home: opt.Home = None,
-    embedder: opt.Embedder = None,
+    golem: Annotated[str, Argument(help="Dead golem.")], home: opt.Home = None, embedder: opt.Embedder = None
 ) -> None:
     """Show the four phases of a death: their results and their cost from the death reserve."""
     stores = open_context(home, embedder)

@@ -175,8 +175,7 @@ def _checked(check: Checked) -> tuple[object, ...]:
 
 def reembed_everything(
     model: Annotated[
-        str | None,
-        Option(help="minilm, minilm-int8 or nomic (default: continue a migration, else the same model)."),
+        str | None, Option(help="minilm, minilm-int8 or nomic (default: continue a migration, else the same model).")
     ] = None,
     again: Annotated[bool, Option("--again", help="Embed again with the same model, even without drift.")] = False,
     home: opt.Home = None,

@@ -151,8 +151,7 @@ def retract(
     entry: opt.Entry,
     why: opt.Why,
     heirs: Annotated[
-        bool,
-        Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead."),
+        bool, Option("--heirs", help="Retract it from all living golems of the line; the golem itself may be dead.")
     ] = False,
     home: opt.Home = None,
     embedder: opt.Embedder = None,

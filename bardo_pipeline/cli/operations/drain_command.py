@@ -21,8 +21,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 
 
 def drain(
-    home: opt.Home = None,
-    follow: Annotated[bool, Option("--follow/--once", help="Continue until Ctrl-C.")] = False,
+    home: opt.Home = None, follow: Annotated[bool, Option("--follow/--once", help="Continue until Ctrl-C.")] = False
 ) -> None:
     """Move acknowledged records from the journals to the log; exit 1 if a segment is damaged."""
     opened, broken = Home.open(root_of(home)), False

@@ -175,8 +175,7 @@ def list_tokens(home: opt.Home = None, format: opt.Format = "table") -> None:
 
 @app.command("revoke-token")
 def revoke_token(
-    token_id: Annotated[str, Argument(help="Id of the token, as `bardo keys tokens` lists it.")],
-    home: opt.Home = None,
+    token_id: Annotated[str, Argument(help="Id of the token, as `bardo keys tokens` lists it.")], home: opt.Home = None
 ) -> None:
     """Revoke a token: the server refuses it at once."""
     tokens, named = OwnerTokens(Home.open(root_for_owner(home))), named_owner()
@@ -293,9 +292,7 @@ def destroy(golem: opt.Golem, why: opt.Why, home: opt.Home = None) -> None:
 
 @seal_app.command("open")
 def open_sealed(
-    golem: opt.Golem,
-    tick: Annotated[int, Argument(min=1, help="Tick of the record.")],
-    home: opt.Home = None,
+    golem: opt.Golem, tick: Annotated[int, Argument(min=1, help="Tick of the record.")], home: opt.Home = None
 ) -> None:
     """Print the sealed parts of a record as JSON; needs the key."""
     with open_log(home, golem) as log:

@@ -129,8 +129,7 @@ def _tick_cells(row: dict[str, Any], *, wide: bool) -> dict[str, object]:
 def verify_home(
     home: opt.Home = None,
     expect: Annotated[
-        str | None,
-        Option(help="Fleet digest of an earlier verify or backup; detects a shortened log."),
+        str | None, Option(help="Fleet digest of an earlier verify or backup; detects a shortened log.")
     ] = None,
     format: Annotated[str, format_option("text", "json", help="Output format: text or json.")] = "text",
 ) -> None:

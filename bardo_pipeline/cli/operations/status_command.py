@@ -25,10 +25,7 @@ def status(
     format: opt.Format = "table",
     check: Annotated[
         bool,
-        Option(
-            "--check",
-            help="Exit 1 if a threshold of the policy is exceeded; 2 if a derived table is damaged.",
-        ),
+        Option("--check", help="Exit 1 if a threshold of the policy is exceeded; 2 if a derived table is damaged."),
     ] = False,
     embedder: opt.Embedder = None,
 ) -> None:

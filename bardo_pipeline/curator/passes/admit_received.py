@@ -83,13 +83,7 @@ def quarantine_received(state: GrimoireState, wave: CycleBatch, policy: Policy) 
 
 
 def _quarantine(
-    state: GrimoireState,
-    wave: CycleBatch,
-    code: int,
-    at_us: int,
-    arrival: Arrival,
-    entries: pa.Table,
-    judged: pa.Table,
+    state: GrimoireState, wave: CycleBatch, code: int, at_us: int, arrival: Arrival, entries: pa.Table, judged: pa.Table
 ) -> None:
     """Turn accepted entries into candidates with a claim; split a rule over several gas bands into one per band."""
     accepted = judged.filter(pc.equal(judged["verdict"], "accepted"))

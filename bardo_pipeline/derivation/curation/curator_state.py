@@ -44,11 +44,7 @@ from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.choice_evidence import BUNDLE_EVIDENCE_COLUMNS, evidence_bundles, name_bundles
-from bardo_pipeline.inheritance.heir_entries import (
-    inherited_entries,
-    received_decisions,
-    with_bundle_evidence,
-)
+from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions, with_bundle_evidence
 from bardo_pipeline.policy import Policy
 
 

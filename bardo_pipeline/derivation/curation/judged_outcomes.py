@@ -132,11 +132,7 @@ def foretold_decisions(
 
 
 def calibration_of(
-    context: DerivationContext,
-    judged: pa.Table,
-    *,
-    golems: Sequence[str] | None = None,
-    horizon_us: int = DAY_US,
+    context: DerivationContext, judged: pa.Table, *, golems: Sequence[str] | None = None, horizon_us: int = DAY_US
 ) -> Calibration:
     """Compare confidence at the close of each cycle with the share of judged outcomes that held afterwards.
 

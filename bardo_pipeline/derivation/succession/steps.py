@@ -215,10 +215,7 @@ def _registered(run: SuccessionRun) -> dict[str, Any]:
     if run.context.life("DeathDeclared", [run.dead.heir_id]).num_rows:
         raise SuccessionHalted(f"golem {run.dead.heir_id} died without an identity")
     identity = FileRegistry(run.context.home).register(
-        run.dead.heir_id,
-        lineage_id=life.lineage_id,
-        generation=life.generation + 1,
-        predecessor_id=run.dead.golem_id,
+        run.dead.heir_id, lineage_id=life.lineage_id, generation=life.generation + 1, predecessor_id=run.dead.golem_id
     )
     return {"identity": identity, "why": f"generation {life.generation + 1} of {life.lineage_id}"}
 

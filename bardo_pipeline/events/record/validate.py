@@ -24,12 +24,7 @@ from pydantic import BaseModel
 from bardo_pipeline.arrays import Int64Array, UInt64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_columns import contiguous, encoded, is_number, slots, text_offsets
-from bardo_pipeline.events.record.arrow_schema import (
-    RECORD_SCHEMA,
-    field_annotation,
-    split_constraints,
-    split_optional,
-)
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, field_annotation, split_constraints, split_optional
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import column_lanes, folded, row_digests
 

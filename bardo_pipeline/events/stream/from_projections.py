@@ -151,9 +151,5 @@ def _tool_imports(out: Emitted, where: _Where, ids: pa.Array, archive: Mapping[s
         out.add(name, *where, [ids], payload | {"content_hash": archive["content_hash"]})
 
 
-_OF_TOOLS = {
-    "ToolCalled": _tool_runs,
-    "EpisodesConsolidated": _tool_consolidations,
-    "ArchiveImported": _tool_imports,
-}
+_OF_TOOLS = {"ToolCalled": _tool_runs, "EpisodesConsolidated": _tool_consolidations, "ArchiveImported": _tool_imports}
 """Kinds of facts of the memory tools that are more than one event in the stream."""

@@ -15,14 +15,7 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.stream.catalogue import EVENTS
-from bardo_pipeline.events.stream.event_table import (
-    Emitted,
-    Steps,
-    add_change_events,
-    flat,
-    relisted,
-    steps_within,
-)
+from bardo_pipeline.events.stream.event_table import Emitted, Steps, add_change_events, flat, relisted, steps_within
 from bardo_pipeline.policy import FabricPolicy
 
 RECORD_COLUMNS = (

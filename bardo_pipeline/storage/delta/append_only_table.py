@@ -382,10 +382,7 @@ class AppendOnlyTable:
         return self.load(self.tail(since_version)[1], columns, filter)
 
     def load(
-        self,
-        files: Sequence[DataFile],
-        columns: Sequence[str] | None = None,
-        filter: ds.Expression | None = None,
+        self, files: Sequence[DataFile], columns: Sequence[str] | None = None, filter: ds.Expression | None = None
     ) -> pa.Table:
         """Read the rows of these files; see `read`."""
         for _ in range(_READ_ATTEMPTS):

@@ -263,12 +263,7 @@ class EpisodeIndex:
         return rows_of(opened.episodes, visible, _HELD), rows_of(opened.texts, visible, ["text_hash"])
 
     def search(
-        self,
-        vector: Float32Array,
-        *,
-        text: str | None = None,
-        golem_ids: Iterable[str] | None = None,
-        limit: int = 10,
+        self, vector: Float32Array, *, text: str | None = None, golem_ids: Iterable[str] | None = None, limit: int = 10
     ) -> pa.Table:
         """Return the episodes nearest to a vector, at most `limit` rows; ties in order of golem and tick.
 

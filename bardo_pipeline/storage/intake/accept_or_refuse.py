@@ -132,9 +132,7 @@ def admit_batch(
     written = repeated = 0
     if len(accepted):
         admitted = log.admit(
-            examine(records if not wrong else records.take(pa.array(accepted))),
-            stamp,
-            signatures=dict(signed),
+            examine(records if not wrong else records.take(pa.array(accepted))), stamp, signatures=dict(signed)
         )
         written, repeated = admitted.appended.written, admitted.appended.repeated
         wrong |= {int(accepted[row]): error for row, error in admitted.refused.items()}

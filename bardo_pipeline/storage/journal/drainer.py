@@ -88,12 +88,7 @@ class Drainer:
     """Commits the sealed segments of all journals of a home to its log."""
 
     def __init__(
-        self,
-        home: Home,
-        log: EventLog,
-        *,
-        clock: Callable[[], datetime],
-        policy: Policy | None = None,
+        self, home: Home, log: EventLog, *, clock: Callable[[], datetime], policy: Policy | None = None
     ) -> None:
         self._home, self._log, self._clock = home, log, clock
         self._policy = policy or Policy()

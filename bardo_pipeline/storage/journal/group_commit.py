@@ -67,10 +67,7 @@ class GroupCommit:
     """
 
     def __init__(
-        self,
-        name: str,
-        commit: Callable[[Sequence[Draft]], JournalError | None],
-        pause_seconds: Callable[[], float],
+        self, name: str, commit: Callable[[Sequence[Draft]], JournalError | None], pause_seconds: Callable[[], float]
     ) -> None:
         self._commit, self._pause_seconds = commit, pause_seconds
         self._queue: SimpleQueue[_Request] = SimpleQueue()

@@ -23,14 +23,7 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import LeaseError, RecordError, StoreError
-from bardo_pipeline.events.custody.authority import (
-    INDEPENDENT,
-    OWNER_KINDS,
-    Door,
-    Proof,
-    check_authority,
-    check_clock,
-)
+from bardo_pipeline.events.custody.authority import INDEPENDENT, OWNER_KINDS, Door, Proof, check_authority, check_clock
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
 from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, FREQUENT, TEXTS, LifeEvent

@@ -27,10 +27,7 @@ Span = tuple[int, int]
 
 _SPAN = pa.struct(all_required(pa.int64(), "tick_from", "tick_to"))
 HEADS_SCHEMA = pa.schema(
-    [
-        required("golem_id", pa.string()),
-        *all_required(pa.int64(), "contiguous", "highest", "missing_count"),
-    ]
+    [required("golem_id", pa.string()), *all_required(pa.int64(), "contiguous", "highest", "missing_count")]
 )
 """One row per golem, by id. contiguous: last tick before the first missing one; highest: highest recorded tick."""
 

@@ -94,12 +94,7 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
         shutil.copyfile(parsed, folder / _PARSED)
     places = ["--project-dir", project, "--profiles-dir", project, "--target-path", folder, "--log-path", folder]
     ran = subprocess.run(
-        [command, *_BUILD, *map(str, places)],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
+        [command, *_BUILD, *map(str, places)], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
     _keep_parsed(folder / _PARSED, parsed)
     ran_nodes = folder / "run_results.json"
