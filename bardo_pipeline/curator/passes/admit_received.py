@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.passes.distil import cycle_direction, vote_both_ways
 from bardo_pipeline.curator.passes.weigh import own_effect
 from bardo_pipeline.curator.state import decision_log as decisions
@@ -29,7 +30,10 @@ from bardo_pipeline.policy import Policy
 
 def vote_on_quarantined(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Vote on quarantined entries by the wave's own evidence; admit, refuse or prune them."""
-    _prune_faded(state, wave, policy)
+    waiting = np.flatnonzero(is_quarantined(state))
+    if not len(waiting):
+        return
+    _prune_faded(state, wave, waiting, policy)
     chosen = np.flatnonzero(is_quarantined(state, wave.rows) & (state["decay_class"][wave.rows] != CLASS_FACT))
     rows, causes = wave.rows[chosen], wave.causes[chosen]
     rules, at, claim = policy.curator, wave.closing(state, rows), state["sign"][rows]
@@ -56,9 +60,9 @@ def vote_on_quarantined(state: GrimoireState, wave: CycleBatch, policy: Policy) 
         wave.note(state, operation, rows[noted], before[noted], causes[noted])
 
 
-def _prune_faded(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
-    """Prune quarantined entries without a floor and without evidence in this cycle that decayed below the limit."""
-    rows = np.flatnonzero(is_quarantined(state) & wave.has(state)[state["golem"]])
+def _prune_faded(state: GrimoireState, wave: CycleBatch, rows: Int64Array, policy: Policy) -> None:
+    """Prune those of the quarantined rows without floor or evidence in this cycle that decayed below the limit."""
+    rows = rows[wave.has(state)[state["golem"][rows]]]
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     faded = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)
     faded &= ~np.isin(rows, wave.rows[wave.count > 0])

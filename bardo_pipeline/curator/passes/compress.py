@@ -209,6 +209,9 @@ def _split(state: GrimoireState, wave: CycleBatch, wide: Int64Array, policy: Pol
 def _fold(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Fold neighbouring rules that agree, if the cycle brought evidence for at least one of them."""
     scene, span = state.structures.scenes()
+    met = wave.rows[(wave.count > 0) & (span[state["structure"][wave.rows]] >= 0)]
+    if not len(met):
+        return
     rows = wave.living(state)
     structure = state["structure"][rows]
     rules = (span[structure] >= 0) & (state["pinned_ppm"][rows] == 0)
@@ -217,7 +220,7 @@ def _fold(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     grid = np.full((len(place), len(GAS_SPANS)), -1)
     grid[group, span[structure]] = rows
     fresh = np.zeros(state.rows + 1, bool)  # the last element stands for row -1
-    fresh[wave.rows[wave.count > 0]] = True
+    fresh[met] = True
     left, right, union = grid[:, _FIRST], grid[:, _SECOND], grid[:, _UNION]
     at, fold = np.nonzero((left >= 0) & (right >= 0) & (union < 0) & (fresh[left] | fresh[right]))
     if not len(at):

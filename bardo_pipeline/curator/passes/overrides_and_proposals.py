@@ -51,6 +51,8 @@ def rows_of_orders(state: GrimoireState, orders: Sequence[Order | Proposal]) -> 
 
 def apply_overrides(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply pins, unpins and corrections to the wave's golems, in the order in which owners gave them."""
+    if not wave.orders:
+        return
     wave.order_rows = rows_of_orders(state, wave.orders)
     held = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind != "EntryRetracted"]
     for batch in batches_by_row(wave.order_rows[held]):
@@ -63,6 +65,8 @@ def apply_overrides(state: GrimoireState, wave: CycleBatch, policy: Policy) -> N
 def apply_retractions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Retract entries on their owners' orders and reset their pin, decay class and own evidence."""
     held = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind == "EntryRetracted"]
+    if not held:
+        return
     for batch in batches_by_row(wave.order_rows[held]):
         rows, orders = wave.order_rows[held][batch], [wave.orders[held[i]] for i in batch]
         at = wave.closing(state, rows)
@@ -149,6 +153,8 @@ SENTENCES = {
 def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Stage the proposed additions as candidates, so that distillation judges them."""
     additions = [motion for motion in wave.motions if motion.structure >= 0]
+    if not additions:
+        return
     golem = np.array([state.golem_code(motion.proposal.golem_id) for motion in additions], np.int64)
     rows = state.find(golem, np.array([motion.structure for motion in additions], np.int64))
     wave.add_rows(np.unique(rows[(state["own_count"][rows] > 0) & ~np.isin(rows, wave.rows)]))
@@ -163,6 +169,8 @@ def stage_additions(state: GrimoireState, wave: CycleBatch, policy: Policy) -> N
 def apply_proposed_votes(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Apply the proposed votes that the evidence supports, and record the notes."""
     proposed = [motion for motion in wave.motions if motion.structure < 0]
+    if not proposed:
+        return
     all_rows = rows_of_orders(state, [motion.proposal for motion in proposed])
     held = np.flatnonzero(all_rows >= 0)
     for batch in batches_by_row(all_rows[held]):

@@ -30,6 +30,8 @@ def promote(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     ripe = (state["kind"][rows] == INSIGHT) & (state["decay_class"][rows] != CLASS_FACT)
     ripe &= (state["validations"][rows] >= rules.promote_validations) & (state["sign"][rows] != 0)
     rows = rows[ripe]
+    if not len(rows):
+        return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     sure = now >= ppm(rules.promote_confidence)
     rows, now = rows[sure], now[sure]
@@ -45,6 +47,8 @@ def _demote(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     """Turn rules that lost a vote in this cycle and fell below their limit back into insights."""
     kind = state["kind"][wave.doubted]
     rows = wave.doubted[(kind == HEURISTIC) | (kind == WARNING)]
+    if not len(rows):
+        return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     rules, anti = policy.curator, state["is_anti_knowledge"][rows] == 1
     fallen = now < np.where(anti, ppm(rules.prune_confidence), ppm(rules.demote_confidence))
