@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -34,7 +35,7 @@ def free_text_figures(root: Path, sizes: dict[int, tuple[str, float]] = SIZES) -
     figures = []
     for count, (suffix, aim) in sizes.items():
         context, golems = _home_of_texts(root / suffix, count)
-        questions = [" ".join(words) for words in _drawn(np.random.default_rng(7), QUESTIONS, 6)]
+        questions = drawn_questions(QUESTIONS)
         began = time.perf_counter()
         search_texts(context, "the first question", now=START)
         first = time.perf_counter() - began
@@ -58,6 +59,11 @@ def _asked(context: DerivationContext, question: str, golem_ids: list[str] | Non
     return spent
 
 
+def drawn_questions(count: int) -> list[str]:
+    """Draw questions of six words, as frequent as in the texts of `record_drawn_texts`."""
+    return [" ".join(words) for words in _drawn(np.random.default_rng(7), count, 6)]
+
+
 def _drawn(rng: np.random.Generator, count: int, length: int) -> list[list[str]]:
     """Draw texts of words whose frequencies fall as in a language."""
     share = 1.0 / np.arange(1, WORDS + 1)
@@ -66,16 +72,26 @@ def _drawn(rng: np.random.Generator, count: int, length: int) -> list[list[str]]
 
 
 def _home_of_texts(root: Path, count: int) -> tuple[DerivationContext, list[str]]:
-    """Return a home with texts in sessions of 40, and a random vector of each."""
-    home, rng = open_home(root), np.random.default_rng(count)
+    """Return a home with texts of ten golems."""
+    home = open_home(root)
     golems = [birth(home, lineage=f"line-{number}", at=START) for number in range(GOLEMS)]
-    context, texts = DerivationContext.open(root), iter(_drawn(rng, count, 18))
+    context = DerivationContext.open(root)
+    record_drawn_texts(context, golems, count)
+    return context, golems
+
+
+def record_drawn_texts(context: DerivationContext, golems: Sequence[str], count: int) -> None:
+    """Record texts of golems that take turns, in sessions of 40 texts each, and a random vector of each text."""
+    rng = np.random.default_rng(count)
+    texts = iter(_drawn(rng, count, 18))
     for first in range(0, count, _BATCH):
         events = [
             life_event(
-                golems[number % GOLEMS],
+                golems[number % len(golems)],
                 START + timedelta(minutes=number),
-                stored_text(" ".join(words), session=f"s{number // (40 * GOLEMS)}", speaker=("Ada", "Bob")[number % 2]),
+                stored_text(
+                    " ".join(words), session=f"s{number // (40 * len(golems))}", speaker=("Ada", "Bob")[number % 2]
+                ),
             )
             for number, words in enumerate(islice(texts, _BATCH), first)
         ]
@@ -86,7 +102,6 @@ def _home_of_texts(root: Path, count: int) -> tuple[DerivationContext, list[str]
             for event in events
         ]
         context.log.record_vectors(_vectors(context, [doc.text_hash for doc in docs], rng))
-    return context, golems
 
 
 def _vectors(context: DerivationContext, hashes: list[str], rng: np.random.Generator) -> pa.Table:

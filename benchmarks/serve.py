@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 from typing import Any, NamedTuple
@@ -29,9 +29,7 @@ from bardo_pipeline.api import run_fleet
 from bardo_pipeline.client import AsyncClient, Client
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.derivation.succession.birth_events import UNKNOWN, record_founder
-from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.events.record_json import glance
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
@@ -48,30 +46,41 @@ from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller
 from benchmarks.ack import Lines, golem_id
 from benchmarks.figures import Figure
+from benchmarks.free_texts import SIZES, drawn_questions, record_drawn_texts
 
 CALLERS, QUESTIONS, BATCH, TEXTS_TOGETHER = 16, 100, 50, 250
 OWNER, BORN = "bench", datetime(2020, 1, 1, tzinfo=UTC)
 LIVED_BARS = 2_000
 START_AIM_S, WRITES_AIM, EPISODES_AIM = 5.0, 3_000.0, 20.0
-AIM_MS = {10_000: 30.0, 100_000: 80.0}
-"""Number of texts -> longest p99 of a question up to it."""
-
 _NOUNS = ("gas", "slippage", "the pool", "the oracle", "a swap", "liquidity", "the vault", "a bridge", "the range")
 _VERBS = ("rose", "fell", "stayed flat", "doubled", "was delayed", "recovered", "failed", "paid", "cost more")
-_TIMES = ("at night", "in a crash", "before noon", "after an upgrade", "in a calm week", "on a weekend", "in a rally")
 
 
-def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[Figure]:
-    """Measure start-up, p99 of ask and memory_search, and acknowledged records and stored episodes a second.
+def serve_figures(folder: Path, rounds: int = 20) -> list[Figure]:
+    """Measure start-up and questions at each number of texts, and acknowledged records, episodes and texts a second.
 
     Parameters
     ----------
-    texts : episodes of the asked golem
     rounds : requests of each caller
     """
+    figures = [
+        figure
+        for texts, (suffix, aim_ms) in SIZES.items()
+        for figure in question_figures(folder / suffix, texts, rounds, suffix, aim_ms)
+    ]
+    return figures + _write_figures(folder, rounds)
+
+
+def question_figures(folder: Path, texts: int, rounds: int, suffix: str, aim_ms: float) -> list[Figure]:
+    """Measure start-up, and p99 of ask and memory_search, in a home with a golem of so many texts.
+
+    Parameters
+    ----------
+    suffix : of the figures' names
+    aim_ms : longest p99
+    """
     root = _home(folder, texts)
-    asked_golem = _lived(root)
-    questions = [f"what happened when {noun} {verb}?" for noun in _NOUNS for verb in _VERBS][:QUESTIONS]
+    asked_golem, questions = _lived(root), drawn_questions(QUESTIONS)
     with _served(root) as (spent, token):
         with Client(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
             url = client.address.url
@@ -82,24 +91,33 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
         searches = [_post("/v1/tools/memory_search", {"query": q}) for q in questions]
         asks = [_post("/v1/ask", {"golem": asked_golem, "question": q}) for q in questions]
         searched, asked = _closed(token, rounds, searches, "results", url), _closed(token, rounds, asks, "hits", url)
-        rate = asyncio.run(_written(root, token, rounds * 10))
-        stored = asyncio.run(_stored(root, token, rounds))
-    core_search, core_ask, core_stored = _core(root, asked_golem, questions, rounds)
-    bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
-    together, core_together = _texts_stored(folder / "texts", max(rounds // 4, 1))
+    core_search, core_ask = _core_questions(root, asked_golem, questions, rounds)
     method = f"{CALLERS} callers in closed loops, {rounds} warm requests each, {texts:,} texts of one golem; p99; peer:"
     return [
-        Figure("serve_start_s", spent, "s", START_AIM_S, spent / START_AIM_S, f"value <= {START_AIM_S:g}",
-               "from the start of `bardo serve` to its first answer to a search; peer: the aim"),
+        Figure(f"serve_start_s_{suffix}", spent, "s", START_AIM_S, spent / START_AIM_S, f"value <= {START_AIM_S:g}",
+               f"from the start of `bardo serve` to its first answer to a search of {texts:,} texts; peer: the aim"),
         _timed(
-            "http_search_p99_ms", searched, core_search, texts,
+            f"http_search_p99_ms_{suffix}", searched, core_search, aim_ms,
             f"{method} memory_search in the same batches without HTTP; one caller by the client "
             f"{np.median(by_client):.1f} ms",
         ),
         _timed(
-            "http_ask_p99_ms", asked, core_ask, texts,
+            f"http_ask_p99_ms_{suffix}", asked, core_ask, aim_ms,
             f"{method} ask a golem of a fleet, which has derived entries, in the same batches without HTTP",
         ),
+    ]  # fmt: skip
+
+
+def _write_figures(folder: Path, rounds: int) -> list[Figure]:
+    """Measure acknowledged records and stored texts a second."""
+    root = _home(folder / "writes", 0)
+    with _served(root) as (_, token):
+        rate = asyncio.run(_written(root, token, rounds * 10))
+        stored = asyncio.run(_stored(root, token, rounds))
+    core_stored = _core_stored(root, rounds)
+    bare = asyncio.run(_written_bare(folder / "bare", rounds * 10))
+    together, core_together = _texts_stored(folder / "texts", max(rounds // 4, 1))
+    return [
         Figure("http_writes_per_s", rate, "records/s", bare, rate / bare, f"value >= {WRITES_AIM:,.0f}",
                f"{CALLERS} callers, a golem each, {BATCH} records a request, each acknowledged durable; peer: "
                "AsyncEventWriter.append_all in one process"),
@@ -114,10 +132,9 @@ def serve_figures(folder: Path, texts: int = 10_000, rounds: int = 20) -> list[F
     ]  # fmt: skip
 
 
-def _timed(name: str, over_http: list[float], core: list[float], texts: int, how: str) -> Figure:
+def _timed(name: str, over_http: list[float], core: list[float], aim: float, how: str) -> Figure:
     value, peer = (float(np.percentile(times, 99)) for times in (over_http, core))
     shown = f"{how}; medians {np.median(over_http):.1f} and {np.median(core):.1f} ms"
-    aim = next(aim for most, aim in AIM_MS.items() if texts <= most)
     return Figure(name, value, "ms", peer, value / peer, f"value <= {aim:g}", shown)
 
 
@@ -134,15 +151,7 @@ def _home(folder: Path, texts: int) -> Path:
     context = DerivationContext.open(root)
     for number in range(CALLERS):
         _born(context, golem_id(number))
-    draw = np.random.default_rng(7)
-    words = [
-        f"{_NOUNS[a]} {_VERBS[b]} {_TIMES[c]}, case {n}"
-        for n, (a, b, c) in enumerate(zip(*(draw.integers(0, len(part), texts) for part in (_NOUNS, _VERBS, _TIMES)),
-                                          strict=True))
-    ]  # fmt: skip
-    for first in range(0, texts, 500):
-        stored = [stored_text(text, sort="episode") for text in words[first : first + 500]]
-        store_texts(context, golem_id(0), stored, at=BORN + timedelta(minutes=first), now=utc_now())
+    record_drawn_texts(context, [golem_id(0)], texts)
     context.log.close()
     return root
 
@@ -176,7 +185,7 @@ def _served(root: Path) -> Iterator[tuple[float, str]]:
         assert server.stderr is not None
         assert "serves" in server.stderr.readline(), "the server did not start"
         with Client(home=root, token=token, golem=golem_id(0), timeout_seconds=120) as client:
-            client.search("gas at night")
+            client.search("w0001x w0002x")
         yield time.perf_counter() - began, token
     finally:
         server.terminate()
@@ -340,8 +349,8 @@ async def _written_bare(root: Path, rounds: int) -> float:
     return rate
 
 
-def _core(root: Path, asked_golem: str, questions: list[str], rounds: int) -> tuple[list[float], list[float], float]:
-    """Return the milliseconds of each search and ask in batches, and stored episodes a second, all without HTTP."""
+def _core_questions(root: Path, asked_golem: str, questions: list[str], rounds: int) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of each search and ask in batches without HTTP."""
     warm = WarmHome(root, threads=CALLERS)
     runner = ToolRunner(warm, clock=utc_now, ids=lambda: secrets.token_hex(8), gate=MemoryGate(enabled=True))
     asks: Batches[Callable[[DerivationContext], Reply], Reply] = Batches(warm, each_alone)
@@ -366,6 +375,16 @@ def _core(root: Path, asked_golem: str, questions: list[str], rounds: int) -> tu
             await work(question)
         return [spent for several in await asyncio.gather(*map(caller, range(CALLERS))) for spent in several]
 
+    try:
+        return asyncio.run(times(search)), asyncio.run(times(ask))
+    finally:
+        warm.close()
+
+
+def _core_stored(root: Path, rounds: int) -> float:
+    """Return the episodes a second that memory_store_episode stores in threads without HTTP."""
+    warm = WarmHome(root, threads=CALLERS)
+
     def stored(number: int) -> None:
         for i in range(rounds):
             with warm.context(None) as context:
@@ -375,10 +394,9 @@ def _core(root: Path, asked_golem: str, questions: list[str], rounds: int) -> tu
                 )  # fmt: skip
 
     try:
-        searched, asked = asyncio.run(times(search)), asyncio.run(times(ask))
         began = time.perf_counter()
         with ThreadPoolExecutor(CALLERS) as threads:
             list(threads.map(stored, range(CALLERS)))
-        return searched, asked, CALLERS * rounds / (time.perf_counter() - began)
+        return CALLERS * rounds / (time.perf_counter() - began)
     finally:
         warm.close()

@@ -24,7 +24,8 @@ from bardo_pipeline.retrieval.words import stems
 
 _FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
 _NO_TEXTS = np.zeros(0)
-_KEPT_SCORES = 8  # scores of words that a scope keeps for each of its texts, about 12 bytes each
+_KEPT_SCORES = 16  # scores of words that a scope keeps for each of its texts, at most 12 bytes each
+_FREQUENT = 4  # a word in more than one of four texts is added to all of them, which is faster than by place
 
 
 class Scope(NamedTuple):
@@ -33,7 +34,7 @@ class Scope(NamedTuple):
     starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
     session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
     of all texts without one. lone: texts that have no neighbours by nature. word_scores: what the words of earlier
-    questions add to the scores, by number.
+    questions add to the scores, by number, the one used last at the end.
     """
 
     views: tuple[View, ...]
@@ -160,12 +161,12 @@ class _WordScores(NamedTuple):
 class WordScore(NamedTuple):
     """Additions of one word of a question to the scores in a scope.
 
-    texts: the texts with the word. own: its addition to each of them, [texts]. of_session: its addition to each
-    session, the last element for texts without one. named: the texts that state the word as their speaker. ideal: the
-    score of a text in which the word occurs once, 0 for a name.
+    texts: the texts with the word, or all texts for a frequent word. own: its addition to each of them, [texts].
+    of_session: its addition to each session, the last element for texts without one. named: the texts that state the
+    word as their speaker. ideal: the score of a text in which the word occurs once, 0 for a name.
     """
 
-    texts: Int32Array
+    texts: Int32Array | slice
     own: Float64Array
     of_session: Float64Array
     named: Int64Array
@@ -192,9 +193,18 @@ def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy:
 
 def _word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
     """Return what a word adds to the scores, kept for the next questions to the scope."""
-    kept = scope.word_scores.get(word)
-    if kept is not None:
-        return kept
+    kept = scope.word_scores
+    if (score := kept.pop(word, None)) is None:
+        score = _new_word_score(scope, word, policy)
+        size = score.size + sum(other.size for other in kept.values())
+        while kept and size > _KEPT_SCORES * (scope.size + 1):
+            size -= kept.pop(next(iter(kept))).size
+    kept[word] = score
+    return score
+
+
+def _new_word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
+    """Return what a word adds to the scores."""
     rules, k1, matches = policy.search, policy.retrieval.words_saturation, _occurrences_of(scope, word)
     rarity = np.log1p((scope.size - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
     named, ideal = np.zeros(0, np.int64), 0.0
@@ -210,11 +220,11 @@ def _word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
         session = scope.session[matches.texts]
         by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
         of_session = rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
-    score = WordScore(matches.texts, own, of_session, named, ideal)
-    if sum(other.size for other in [*scope.word_scores.values(), score]) > _KEPT_SCORES * (scope.size + 1):
-        scope.word_scores.clear()
-    scope.word_scores[word] = score
-    return score
+    if len(own) * _FREQUENT <= scope.size:
+        return WordScore(matches.texts, own, of_session, named, ideal)
+    everywhere = np.zeros(scope.size)
+    everywhere[matches.texts] = own
+    return WordScore(slice(None), everywhere, of_session, named, ideal)
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
