@@ -129,7 +129,7 @@ class TestSignatures:
         reason_of = {item.line: item.reason for item in place.refused()}
         assert "is not signed, though key key-1 is registered" in reason_of[2]
         assert "carries a signature that key key-1 did not make" in reason_of[3]
-        assert 'line 4 of the signatures is not "KEY_ID BASE64"' in reason_of[4]
+        assert 'line 4 of the signatures: the signature is not "KEY_ID BASE64"' in reason_of[4]
         assert "is signed with key-9, but key-1 is valid there" in reason_of[5]
         kept = place.log.read_cycles(["tick", "link"]).sort_by("tick").column("link").to_pylist()
         assert [link["key_id"] for link in kept] == ["key-1", "key-1"]

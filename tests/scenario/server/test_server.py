@@ -60,15 +60,16 @@ def test_an_ask_over_http_equals_the_command_and_states_how_fresh_it_is(
 
 
 @pytest.mark.row("X-13")
-def test_each_answer_of_json_states_how_fresh_it_is(server: Served, coral: Belongings) -> None:
-    golem, entry = f"/v1/golems/{coral.golem}", f"/v1/lineage?entry={coral.entry}"
+def test_each_answer_of_json_states_how_fresh_it_is(server: Served, pearl: Belongings) -> None:
+    """It writes as pearl, so that coral's answers stay equal to those of the command."""
+    golem, entry = f"/v1/golems/{pearl.golem}", f"/v1/lineage?entry={pearl.entry}"
     as_json = {"content-type": "application/json"}
-    with httpx.Client(base_url=server.url, headers=server.headers(CORAL), trust_env=False, timeout=60) as asked:
+    with httpx.Client(base_url=server.url, headers=server.headers(PEARL), trust_env=False, timeout=60) as asked:
         answers = [
             *(asked.get(path) for path in ("/v1/status", "/v1/golems", "/v1/tools", "/v1/search?words=gas", entry)),
             *(asked.get(f"{golem}{below}") for below in ("", "/entries", "/records", "/warnings?action=x", "/advice")),
-            asked.get("/v1/ask", params={"golem": coral.heir, "question": QUESTION}),
-            asked.post("/v1/tools/memory_search", json={"query": "gas"}, headers={"bardo-golem": coral.heir}),
+            asked.get("/v1/ask", params={"golem": pearl.heir, "question": QUESTION}),
+            asked.post("/v1/tools/memory_search", json={"query": "gas"}, headers={"bardo-golem": pearl.heir}),
             asked.post("/v1/golems", json={"golem": "g-fresh", "at": "2020-01-01T00:00:00Z"}),
             asked.post("/v1/golems/g-fresh/experiences", json={"situation": {}, "action": "wait", "reward": 0.5}),
             asked.post("/v1/records", content=changed(line(2), golem_id="g-fresh"), headers=as_json),

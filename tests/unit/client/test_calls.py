@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from bardo_pipeline.client.calls import Call, Calls
+from bardo_pipeline.client.calls import Call, Calls, Document
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
@@ -30,6 +30,9 @@ class Unsent(Calls[Call]):
     """Calls that return the request in place of its answer."""
 
     def _send(self, call: Call) -> Call:
+        return call
+
+    def _send_both(self, call: Call, following: Callable[[Document], Call]) -> Call:
         return call
 
 
