@@ -13,12 +13,13 @@ from bardo_pipeline.events import record_json
 from bardo_pipeline.events.record import repeated_keys
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.events.record.repeated_keys import repeated_key, repeated_record_key
+from bardo_pipeline.events.record.repeated_keys import OPTIONAL, repeated_key, repeated_record_key
 from tests.support.example_count import some
 from tests.support.records.drawn_records import records
 
 MODELS = [m.model_dump(mode="json") for m in to_models(records(12, golems=3, tick=1, seed=5), DecisionCycleRecord)]
 NOTED = next(n for n, fields in enumerate(MODELS) if fields["deliberation"] is not None)
+OPTIONAL_KEYS = sorted(OPTIONAL & MODELS[0].keys())
 texts = st.text(st.sampled_from(':" \\{}[],kt\té'), max_size=12)
 blanks = st.sampled_from(["", "", "", "", " ", "\t", "\r", "\n", " \t"])
 
@@ -55,7 +56,9 @@ def written(value: Any, blank: str, usual: str, twice: tuple[str | int, ...] | N
 def test_a_line_has_a_repeated_key_by_its_counts_iff_by_a_parse(
     data: st.DataObject, at: int, reason: str, source: str, blank: str, usual: str
 ) -> None:
-    fields = {**MODELS[at], "gating_reason": reason or "-"}
+    left_out = data.draw(st.sets(st.sampled_from([name for name in OPTIONAL_KEYS if MODELS[at][name] is None])), "out")
+    fields = {name: value for name, value in MODELS[at].items() if name not in left_out}
+    fields["gating_reason"] = reason or "-"
     if fields["deliberation"] is not None:
         fields["deliberation"] = {**fields["deliberation"], "reasoning_summary": source}
     twice = data.draw(st.none() | st.sampled_from(paths(fields)), "twice")
@@ -71,3 +74,12 @@ def test_a_line_with_colons_in_ids_and_escapes_in_texts_is_not_parsed_again(monk
     for more in ({}, {"episodes_written": ["g-1:1", "g-1:20"]}, {"deliberation": said}):
         line = written({**MODELS[NOTED], **more}, "", "", None).encode()
         assert repeated_record_key(line, record_json._DECODER.decode(line)) is None
+
+
+@pytest.mark.row("EV-4")
+@pytest.mark.parametrize("name", ["dream_tag", "pipeline"])
+def test_a_key_that_is_null_first_and_has_a_value_then_is_repeated(name: str) -> None:
+    value = "novel" if name == "dream_tag" else next(m[name] for m in MODELS if m[name] is not None)
+    line = written({**MODELS[NOTED], name: value}, "", "", None)
+    for twice in (f'{{"{name}":null,{line[1:]}', f'{line[:-1]},"{name}":null}}'):
+        assert repeated_record_key(twice.encode(), record_json._DECODER.decode(twice)) == name
