@@ -24,6 +24,7 @@ import orjson
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
@@ -143,7 +144,7 @@ class FleetRun(Cohort):
     def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
         """Record births with their accompanying events; the newborn join the fleet for the next chunk."""
         events: list[LifeEvent] = []
-        decisions: list[pa.Table] = []
+        decisions = [DECISION_SCHEMA.empty_table()]  # a run may found no golem
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
             start = self._replicants.beginning(golem_id, birth, at) or birth_record(

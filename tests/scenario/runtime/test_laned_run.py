@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,11 @@ from bardo_pipeline.runtime import laned_run
 from bardo_pipeline.runtime.death_process import DeathProcess
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
-from bardo_pipeline.runtime.run_settings import Run
+from bardo_pipeline.runtime.run_settings import Heir, Run
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from tests.conftest import copy_home
+from tests.support.records.handmade_births import birth_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -45,6 +47,18 @@ def ending(stores: DerivationContext, kind: type[FleetRun], golems: int) -> Any:
     progress: list[Any] = []
     result = kind(stores, settings(golems), lambda: NOW).live(progress.append)
     return result, progress
+
+
+@pytest.mark.row("INH-17")
+def test_a_run_without_founders_lives_the_golems_that_wait(tmp_path: Path) -> None:
+    stores = opened(tmp_path / "home")
+    born = birth_of("g-waits").born
+    assert born is not None
+    means = {"lifespan_ticks": 60, "credits_micros": 10_000_000, "capital_micros": 50_000_000}
+    waits = Heir("g-waits", born.model_copy(update=means), NOW)
+    run = replace(settings(0, heirs=(waits,)), generations=1)
+    result = FleetRun(stores, run, lambda: NOW).live()
+    assert (result.births, result.records) == (1, 60)
 
 
 def content(stores: DerivationContext) -> dict[str, Any]:
