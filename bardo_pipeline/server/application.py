@@ -24,17 +24,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
-from bardo_pipeline.errors import (
-    AccessError,
-    BardoError,
-    ConfigError,
-    RecordError,
-    ServerError,
-    SignatureError,
-    UnknownGolemError,
-)
+from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, UnknownGolemError
 from bardo_pipeline.events.custody.authority import NO_GOLEM
-from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
@@ -57,10 +48,10 @@ from bardo_pipeline.server.parameters import (
     WarningsParameters,
 )
 from bardo_pipeline.server.reading import Reply
-from bardo_pipeline.server.recorder import Recorder, lines_by_golem, reports_in, sent_lines
+from bardo_pipeline.server.recorder import Recorder, events_in, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
-from bardo_pipeline.storage.intake.accept_or_refuse import life_event_of, record_events
+from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -414,22 +405,14 @@ class Application:
         """Append signed life events of golems in view, by the rules and the function of the spool."""
         is_lines = _content_kind(request, "a life event") == LINES
         body, caller = await request.body(), _caller(request)
-
-        def parsed() -> tuple[list[bytes], list[Signature | SignatureError | None], frozenset[str]]:
-            sent = sent_lines(body, is_lines=is_lines)
-            if not sent:
-                raise RecordError(f"the body has no life event: send one as JSON, or one a line as {LINES}")
-            lines = [line for line, _ in sent]
-            return lines, [mark for _, mark in sent], frozenset(life_event_of(line).golem_id for line in lines)
-
-        lines, signatures, golems = await self._warm.run(parsed)
-        await self._writable(caller.owner, golems)
-        await self._recorder.release(sorted(golems))
+        lines, signatures, golems = await self._warm.run(lambda: events_in(body, is_lines=is_lines))
+        await self._writable(caller.owner, frozenset(golems))
+        await self._recorder.release(golems)
 
         def work(context: DerivationContext) -> tuple[dict[str, Any], int]:
             outcome = record_events(context.log, lines, self._clock(), signatures=signatures)
             refused = [{"index": place, **document_of(each.error)} for each in outcome.refused for place in each.places]
-            golem = min(golems) if len(golems) == 1 else None
+            golem = golems[0] if len(golems) == 1 else None
             answer = {"written": outcome.written, "repeated": outcome.repeated, "refused": refused, "durable": True,
                       "freshness": asdict(self._warm.freshness(context, golem))}  # fmt: skip
             if outcome.written or outcome.repeated:

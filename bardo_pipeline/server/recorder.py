@@ -21,6 +21,7 @@ from bardo_pipeline.events.experience.reported_experience import fault_of, recor
 from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.accept_or_refuse import life_event_of
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.intake.spool_signatures import signature_of
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
@@ -130,7 +131,7 @@ class Recorder:
             await self._close(golem_id)
 
 
-def sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature | SignatureError | None]]:
+def _sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature | SignatureError | None]]:
     """Return the lines of a body, each with its signature, or with the error of an unreadable one.
 
     A signed line is an object of two texts: `line`, and `signature` as `KEY_ID BASE64`.
@@ -162,13 +163,11 @@ def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[SentRecord]
     Raises RecordError or SignatureError, which names the line, for an empty body and for the first invalid record.
     """
     grouped: dict[str, list[SentRecord]] = {}
-    for number, (text, signature) in enumerate(sent_lines(body, is_lines=is_lines), 1):
+    for number, (text, signature) in enumerate(_sent_lines(body, is_lines=is_lines), 1):
+        if isinstance(signature, SignatureError):
+            raise SignatureError(f"record {number}: {signature}")
         try:
-            if isinstance(signature, SignatureError):
-                raise SignatureError(f"record {number}: {signature}")
             seen = glance(text)
-        except SignatureError:
-            raise
         except BardoError as error:
             raise RecordError(f"record {number}: {error}") from None
         except ValidationError as error:
@@ -177,6 +176,18 @@ def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[SentRecord]
     if not grouped:
         raise RecordError("the body has no record: send one as JSON, or one a line as application/x-ndjson")
     return grouped
+
+
+def events_in(body: bytes, *, is_lines: bool) -> tuple[list[bytes], list[Signature | SignatureError | None], list[str]]:
+    """Return the lines of a body of one life event, or of one event a line, their signatures, and their golems.
+
+    Raises RecordError for an empty body and for an invalid event.
+    """
+    sent = _sent_lines(body, is_lines=is_lines)
+    if not sent:
+        raise RecordError("the body has no life event: send one as JSON, or one a line as application/x-ndjson")
+    lines, signatures = [line for line, _ in sent], [signature for _, signature in sent]
+    return lines, signatures, sorted({life_event_of(line).golem_id for line in lines})
 
 
 def reports_in(body: bytes, *, is_lines: bool) -> list[ReportParameters]:

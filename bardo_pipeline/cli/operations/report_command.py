@@ -35,7 +35,7 @@ def report_action(
     json: opt.Json = False,
 ) -> None:
     """Record a situation, an action and its reward as the record of a tick."""
-    told = report(
+    reported = report(
         _value("--situation", situation, dict), action, reward, alternatives=_value("--alternatives", alternatives)
     )
     context, moment = open_context(home), now()
@@ -43,7 +43,7 @@ def report_action(
     signer = None if key is None else Signer(key_id, private_key_in(key))
     with EventWriter.open(context.home, golem, signer=signer, clock=now, drain="none") as writer:
         observed_at = moment if at is None else moment_of(at, "--at")
-        ack = writer.append(record_of(golem, tick or writer.next_tick, observed_at, [told], domain=domain))
+        ack = writer.append(record_of(golem, tick or writer.next_tick, observed_at, [reported], domain=domain))
     if json:
         print_json({"golem_id": golem, "tick": ack.tick, "repeated": ack.repeated})
     else:
