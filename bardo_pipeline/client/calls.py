@@ -291,16 +291,41 @@ def _envelope(line: bytes, signer: Signer) -> bytes:
 
 
 def _checked_draft(line: str, golem_id: str, report: Mapping[str, Any]) -> str:
-    """Return a drafted record. Raises SignatureError if it states another golem or experience than the report."""
+    """Return a drafted record.
+
+    Raises SignatureError if it states another golem, tick, domain or experience than the report, or what no report
+    states.
+    """
     record = json.loads(line)
-    stated = [
-        (experience["action"], experience["reward_ppm"], {part["name"] for part in experience["conditions"]})
-        for experience in record["experiences"]
-    ]
-    expected = [(report["action"], round(report["reward"] * 1_000_000), set(report["situation"]))]
-    if record["golem_id"] != golem_id or stated != expected or record["tick"] != report.get("tick", record["tick"]):
+    tick, domain = report.get("tick", record["tick"]), record["observation"]["protocol"]
+    expected = {"golem_id": golem_id, "tick": tick, "experiences": [_experience(report, tick)], **_UNREPORTED}
+    if {name: record.get(name) for name in expected} != expected or domain != report.get("domain", domain):
         raise SignatureError(f"golem {golem_id}: the server drafted another record than the report: nothing was signed")
     return line
+
+
+_UNREPORTED: dict[str, Any] = {"actions": [], "outcome": None, "resolutions": [], "trials": None}
+"""Parts of a record that teach rules, and that no report states."""
+
+
+def _experience(report: Mapping[str, Any], tick: int) -> Document:
+    """Return the experience that the record of a report states."""
+    words = {name: str(value).lower() if value is True or value is False else str(value)
+             for name, value in report["situation"].items()}  # fmt: skip
+    return {
+        "decision_tick": report.get("decision_tick", tick),
+        "action": report["action"],
+        "conditions": [{"name": name, "value": words[name]} for name in sorted(words)],
+        "reward_ppm": _ppm(report["reward"]),
+        "alternatives": [{"action": name, "reward_ppm": _ppm(reward)}
+                         for name, reward in sorted(report["alternatives"].items())],
+        "verified": report.get("verified", True),
+        "ground_truth_source": report.get("ground_truth_source", "runtime"),
+    }  # fmt: skip
+
+
+def _ppm(reward: float | None) -> int | None:
+    return None if reward is None else round(reward * 1e6)
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

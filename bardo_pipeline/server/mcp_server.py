@@ -61,7 +61,9 @@ def mcp_server(
             chosen = Caller(caller.owner, golem or caller.golem)
             if params.name != STORE_EPISODE.name or EXPERIENCE_ARGUMENT not in arguments:
                 return _result(await runner.call(chosen, params.name, arguments))
-            reported = await runner.report(recorder, chosen, arguments.pop(EXPERIENCE_ARGUMENT))
+            report = runner.checked_report(arguments.pop(EXPERIENCE_ARGUMENT))
+            STORE_EPISODE.checked(arguments)  # before the record, because the corrected call would report it again
+            reported = await runner.report(recorder, chosen, report)
             return _result(await runner.call(chosen, params.name, arguments) | {EXPERIENCE_ARGUMENT: reported})
         except Exception as error:
             if not isinstance(error, BardoError):

@@ -60,21 +60,22 @@ class ToolRunner:
             self.embed_soon()
         return result
 
-    async def report(self, recorder: Recorder, caller: Caller, given: object) -> dict[str, Any]:
+    def checked_report(self, given: object) -> ReportParameters:
+        """Return the report of an experience. Raises ToolError for an invalid one, MemoryGateError if tools are off."""
+        self.gate.check(STORE_EPISODE.name)
+        try:
+            return ReportParameters.model_validate_json(json_text(given, "experience"))
+        except ValidationError as error:
+            raise ToolError(f"tool {STORE_EPISODE.name}: experience: {fault_of(error)}") from None
+
+    async def report(self, recorder: Recorder, caller: Caller, report: ReportParameters) -> dict[str, Any]:
         """Append the record of a reported experience of the caller's golem; return its tick when it is durable.
 
         Raises
         ------
-        MemoryGateError : the tools are switched off
-        ToolError : the report is invalid
-        QueryError : the golem is unknown, or belongs to another owner
+        UnknownGolemError : the golem is unknown, or belongs to another owner
         SignatureError : the golem signs its records, and no tool can sign
         """
-        self.gate.check(STORE_EPISODE.name)
-        try:
-            report = ReportParameters.model_validate_json(json_text(given, "experience"))
-        except ValidationError as error:
-            raise ToolError(f"tool {STORE_EPISODE.name}: experience: {fault_of(error)}") from None
 
         def owned(context: DerivationContext) -> str:
             golem = golem_of(context, caller)

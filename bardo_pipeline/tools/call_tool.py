@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import Home, bucket_of, typed_disk_errors
@@ -50,10 +48,7 @@ def call_tool(
     """
     gate.check(name)
     tool = tool_named(name)
-    try:
-        given = tool.arguments.model_validate(dict(arguments))
-    except ValidationError as error:
-        raise tool.argument_error(error) from None
+    given = tool.checked(dict(arguments))
     params_hash = hash_of(given.model_dump(mode="json"))
     at = clock()
     if at.utcoffset() != timedelta(0):

@@ -81,8 +81,14 @@ class Tool:
         """JSON Schema of the arguments."""
         return self.arguments.model_json_schema()
 
-    def argument_error(self, error: ValidationError) -> ToolError:
-        """Return the refusal of invalid arguments: it names the tool, each wrong argument, and the correction."""
+    def checked(self, arguments: object) -> Arguments:
+        """Return the arguments of a call. Raises ToolError, which names each wrong argument and the correction."""
+        try:
+            return self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            raise self._argument_error(error) from None
+
+    def _argument_error(self, error: ValidationError) -> ToolError:
         fields = self.arguments.model_fields
         named = {str(detail["loc"][0]) for detail in error.errors(include_url=False) if detail["loc"]}
         wrong = [name for name in fields if name in named]

@@ -262,10 +262,9 @@ def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsigh
     context, golem_id = call.context, call.golem_id
     grimoire = grimoire_of(context, golem_id)
     try:
-        entry = find_entry(grimoire, arguments.insight_id or "", active=True)
+        entry = find_entry(grimoire, arguments.insight_id or "", active=True, listed_by="memory_get_insights")
     except QueryError as error:
-        found = str(error).partition("; `bardo ")[0]  # a caller of a tool may have no shell
-        raise ToolError(f"{found}: memory_get_insights lists the insights of the golem") from None
+        raise ToolError(str(error)) from None
     entry_id, confidence = entry["entry_id"], entry["confidence_now_ppm"] / PPM
     for order in pending_orders(context, grimoire, entry_id):
         confidence = confidence if order.confidence is None else order.confidence

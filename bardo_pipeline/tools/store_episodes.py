@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pydantic import ValidationError
-
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import Stored, store_texts
 from bardo_pipeline.errors import BardoError, ToolError
@@ -101,7 +99,6 @@ def store_episodes(
 def _arguments(episode: object) -> StoreEpisodeArguments:
     if isinstance(episode, BardoError):
         raise episode
-    try:
-        return StoreEpisodeArguments.model_validate(episode)
-    except ValidationError as error:
-        raise STORE_EPISODE.argument_error(error) from None
+    given = STORE_EPISODE.checked(episode)
+    assert isinstance(given, StoreEpisodeArguments)
+    return given

@@ -78,23 +78,27 @@ def _time_of(context: DerivationContext, golem_id: str, tick: int) -> datetime |
     return time
 
 
-def find_entry(grimoire: Grimoire, entry: str, *, active: bool = False) -> dict[str, Any]:
+def find_entry(
+    grimoire: Grimoire, entry: str, *, active: bool = False, listed_by: str = "`bardo grimoire list {golem_id}`"
+) -> dict[str, Any]:
     """Return the entry with this id or prefix of an id. Raises QueryError unless exactly one matches.
 
     Parameters
     ----------
     active : whether to raise QueryError for an entry that is not active
+    listed_by : command or tool by which the caller can list entries, named by the error
     """
     ids = [e for e in grimoire.entries["entry_id"].to_pylist() if entry and e.startswith(entry)]
+    listing = f"{listed_by.format(golem_id=grimoire.golem_id)} lists all entries"
     if len(ids) != 1:
         problem = f"{len(ids)} entries begin with {entry!r}: {', '.join(ids[:4])}" if ids else f"no entry {entry!r}"
-        remedy = "give more of the id" if ids else f"`bardo grimoire list {grimoire.golem_id}` lists all entries"
-        raise QueryError(f"golem {grimoire.golem_id}, cycle {grimoire.cycle}: {problem}; {remedy}")
+        remedy = "give more of the id" if ids else listing
+        raise QueryError(f"golem {grimoire.golem_id}, cycle {grimoire.cycle}: {problem}: {remedy}")
     row: dict[str, Any] = grimoire.entries.filter(pc.equal(grimoire.entries["entry_id"], ids[0])).to_pylist()[0]
     if active and row["status"] != "active":
         raise QueryError(
             f"golem {grimoire.golem_id} does not hold entry {ids[0]} at the end of cycle {grimoire.cycle}: it is "
-            f"{row['status']}; an override of it would have no effect"
+            f"{row['status']}, and an override of it would have no effect: {listing}"
         )
     return row
 

@@ -160,6 +160,16 @@ def test_an_experience_is_the_same_record_whichever_door_it_took(
     ]  # fmt: skip
 
 
+@pytest.mark.row("MEM-17", "X-13")
+def test_an_experience_beside_a_refused_text_is_recorded_once_by_the_corrected_call(server: Served) -> None:
+    golem = newborn(server.root, "corrected", is_signed=False)
+    refused = call_tool(server, golem, experience=REPORT, importance="immense")
+    assert refused.is_error, refused
+    corrected = call_tool(server, golem, experience=REPORT)
+    assert corrected.structured_content["experience"]["tick"] == 1
+    assert len(experiences(server, golem)) == 1
+
+
 @pytest.mark.row("X-9", "X-13")
 def test_a_signed_golem_reports_by_the_command_and_not_over_mcp(server: Served, tmp_path: Path) -> None:
     golem = newborn(server.root, "signed-report", is_signed=True)
@@ -168,6 +178,7 @@ def test_a_signed_golem_reports_by_the_command_and_not_over_mcp(server: Served, 
     assert "client with a signer or the spool" in refused.structured_content["cure"]
     wrong = call_tool(server, golem, experience={"action": "a", "reward": 7})
     assert "divide rewards by the largest possible one" in wrong.structured_content["message"]
+    assert not search_texts(Home.open(server.root), TEXT, golem_id=golem).hits, "a refused report stores no text"
     with agent(server, golem) as memory:
         memory.record_events(said(golem, "This event releases the golem."))
     key = tmp_path / "key.pem"

@@ -140,24 +140,39 @@ def test_a_signed_golem_reports_experiences_over_both_clients(server: Served, go
     assert all(row["link"]["key_id"] == "key-1" for row in rows(server, golem))
 
 
+ALTERED = {
+    "another reward": ("250000", "950000"),
+    "another value of a condition": ('"value":"sum"', '"value":"product"'),
+    "another reward of an alternative": ('"reward_ppm":100000', '"reward_ppm":900000'),
+    "an expected reward": ('"verified":true', '"verified":false'),
+    "another domain": ('"protocol":"tools"', '"protocol":"lending"'),
+    "an outcome": ('"outcome":null', '"outcome":{}'),
+}
+
+
 @pytest.mark.row("X-9", "X-13")
 def test_the_client_signs_no_record_that_the_server_drafted_otherwise(
     server: Served, golem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    given = RATES | {"situation": {"task": "sum", "is_long": True, "terms": 3}, "alternatives": {"wait": 0.1}}
     with agent(server, golem) as memory:
         send = memory._send
+        for old, new in ALTERED.values():
 
-        def altered(call: Any) -> Any:
-            answer = send(call)
-            if call.path.endswith("/drafts"):
-                answer["records"] = [text.replace("250000", "950000") for text in answer["records"]]
-            return answer
+            def altered(call: Any, old: str = old, new: str = new) -> Any:
+                answer = send(call)
+                if call.path.endswith("/drafts"):
+                    assert old in answer["records"][0]
+                    answer["records"] = [text.replace(old, new) for text in answer["records"]]
+                return answer
 
-        monkeypatch.setattr(memory, "_send", altered)
-        with pytest.raises(SignatureError, match="nothing was signed"):
-            memory.experience(**RATES)
+            monkeypatch.setattr(memory, "_send", altered)
+            with pytest.raises(SignatureError, match="nothing was signed"):
+                memory.experience(**given, domain="tools")
         monkeypatch.undo()
-    assert rows(server, golem) == []
+        assert rows(server, golem) == []
+        memory.experience(**given, domain="tools")
+    assert len(rows(server, golem)) == 1
 
 
 @pytest.mark.row("MEM-17", "X-9", "X-13")
