@@ -26,7 +26,7 @@ from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.arrow_schema import field_annotation, split_constraints
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord, Moment
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
-from bardo_pipeline.events.record.repeated_keys import repeated_record_key
+from bardo_pipeline.events.record.repeated_keys import OPTIONAL, repeated_key, repeated_record_key
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -50,7 +50,7 @@ def glance(line: bytes) -> Glance:
 
 
 def parse_record(line: bytes) -> Any:
-    """Return an object with the fields of a record from a line of JSON.
+    """Return an object with the fields of a record from a line of JSON; an absent optional field may be UNSET.
 
     Raises pydantic's ValidationError, and RecordError if an object has a key twice.
     """
@@ -60,7 +60,10 @@ def parse_record(line: bytes) -> Any:
         record = None
     if record is None or record.observed_at.tzinfo is not UTC:
         record = _validate(line, strict=True)
-    if (key := repeated_record_key(line, record)) is not None:
+        key = repeated_key(line)
+    else:
+        key = repeated_record_key(line, record)
+    if key is not None:
         subject = f"golem {record.golem_id}, tick {record.tick}"
         raise RecordError(f"{subject}: an object has the key {key!r} twice: send each key once")
     return record
@@ -74,7 +77,10 @@ def _struct(model: type[BaseModel]) -> Any:
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, info in model.model_fields.items():
         kind = _type(field_annotation(info))
-        fields.append((name, kind) if info.is_required() else (name, kind, info.default))
+        if name in OPTIONAL:
+            fields.append((name, Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
+        else:
+            fields.append((name, kind) if info.is_required() else (name, kind, info.default))
     return msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True, gc=False)
 
 

@@ -1,6 +1,6 @@
 """Find a repeated key in JSON. Parsers hide it, and keep the first value or the last. Pure.
 
-The colons of a record's line are compared with those that its parsed fields need, which takes 6 µs for 5 KB. If the
+The colons of a record's line are compared with those that its parsed fields need, which takes 5 µs for 5 KB. If the
 counts differ, the ends of keys are counted, and only a line whose counts still differ is parsed again, key by key.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 import pyarrow as pa
+from msgspec import UNSET
 from pydantic import BaseModel
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
@@ -31,13 +32,14 @@ def repeated_key(text: bytes) -> str | None:
 
 
 def repeated_record_key(line: bytes, record: Any) -> str | None:
-    """Return a key that a line has twice; None without one. record: the fields of DecisionCycleRecord in this line.
+    """Return a key that a line has twice; None without one.
 
-    The time of the record has its colons (HH:MM:SS), as msgspec requires.
+    record: the fields of DecisionCycleRecord in this line, an absent one UNSET. The time of the record has its colons
+    (HH:MM:SS), as msgspec requires.
     """
     # Numpy counts faster, but it releases the GIL, which costs more than the count when many threads append. `replace`
     # finds colons by memchr, `count` compares each byte.
-    needed = _colons_needed(record)
+    needed = _colons_needed(record, UNSET)
     surplus = len(line) - len(line.replace(b":", b"")) - needed
     if surplus and b"\\" not in line:  # an escape could hide the colon of a text
         surplus -= record.gating_reason.count(":")
@@ -46,11 +48,6 @@ def repeated_record_key(line: bytes, record: Any) -> str | None:
             if record.deliberation is not None:
                 texts.append(record.deliberation.reasoning_summary)
             surplus -= "".join(texts).count(":")
-    for is_given_null in _ARE_GIVEN_NULL:
-        if not surplus:  # the search for a key that an older runtime leaves out reads the whole line
-            return None
-        if is_given_null(line, record):
-            surplus, needed = surplus - 1, needed + 1
     return repeated_key(line) if surplus and not _ends_each_key_once(line, needed - _TIME_COLONS) else None
 
 
@@ -85,7 +82,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 OPTIONAL = frozenset(field_names(DecisionCycleRecord, optional=True))
-"""Names of optional fields at any depth; an absent one is null."""
+"""Names of optional fields at any depth; an absent one is null in a model and UNSET in a parsed line."""
 
 assert all(list(field_names(DecisionCycleRecord)).count(name) == 1 for name in OPTIONAL), (
     "an optional name belongs to one kind of object; else counting keys would be ambiguous"
@@ -104,10 +101,10 @@ def _key_count(fields: Iterable[pa.Field], value: str) -> str:
             own = f"(1 + {_key_count(field.type, inner)})"
         elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
             own = f"(1 + {_keys_of_elements(field.type.value_type, inner)})"
-        if field.name in OPTIONAL:
-            own = f"({own} if {inner} is not None else 0)"
-        elif field.nullable and own != "1":
+        if field.nullable and own != "1":
             own = f"({own} if {inner} is not None else 1)"
+        if field.name in OPTIONAL:
+            own = f"({own} if {inner} is not absent else 0)"
         parts.append(own)
     plain = parts.count("1")
     return f"({' + '.join([str(plain), *(part for part in parts if part != '1')])})"
@@ -120,26 +117,7 @@ def _keys_of_elements(kind: pa.DataType, lists: str) -> str:
     return f"{_key_count(kind, '')} * len({lists})"
 
 
-def _null_keys(fields: Iterable[pa.Field], value: str) -> Iterator[str]:
-    """Yield an expression for each optional key: whether its value is null and the line has it.
-
-    No text holds `"key":`, because it escapes quotes.
-    """
-    for field in fields:
-        inner = f"{value}.{field.name}"
-        if field.name in OPTIONAL:
-            yield f"({inner} is None and line.rfind(b'\"{field.name}\":') >= 0)"
-        if pa.types.is_struct(field.type):
-            yield from (f"({inner} is not None and {part})" for part in _null_keys(field.type, inner))
-
-
-_colons_needed: Callable[[Any], int] = eval(  # noqa: S307
-    f"lambda record: {_TIME_COLONS} + {_key_count(RECORD_SCHEMA, 'record')}"
+_colons_needed: Callable[[Any, Any], int] = eval(  # noqa: S307
+    f"lambda record, absent: {_TIME_COLONS} + {_key_count(RECORD_SCHEMA, 'record')}"
 )
 """Compiled from the schema, because a loop over the fields takes as long as parsing the line."""
-
-_ARE_GIVEN_NULL: tuple[Callable[[bytes, Any], bool], ...] = tuple(
-    eval(f"lambda line, record: {given}")  # noqa: S307
-    for given in _null_keys(RECORD_SCHEMA, "record")
-)
-"""Oldest key first."""
