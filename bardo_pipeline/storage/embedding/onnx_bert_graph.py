@@ -23,7 +23,6 @@ def bert_graph(weights_file: Path) -> Any:
     [batch, length, 384], which fastembed pools. The operators are in the pattern that ONNX Runtime fuses: positions
     come from a Slice, because a Gather over a Range prevents the fusion.
     """
-    import onnx
     from onnx import TensorProto, helper
 
     graph = _Graph(weights_file)
@@ -39,9 +38,10 @@ def bert_graph(weights_file: Path) -> Any:
         for name in ("input_ids", "attention_mask", "token_type_ids")
     ]
     outputs = [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, [*shape, _HIDDEN])]
-    made = helper.make_graph(graph.nodes, "all-MiniLM-L6-v2", inputs, outputs, list(graph.tensors.values()))
+    made = helper.make_graph(graph.nodes, "all-MiniLM-L6-v2", inputs, outputs)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    onnx.checker.check_model(model)
+    while graph.tensors:  # the model copies each tensor: keep one copy of the weights, not two
+        model.graph.initializer.append(graph.tensors.pop(next(iter(graph.tensors))))
     return model
 
 
@@ -49,9 +49,9 @@ class _Graph:
     """Operators and tensors in order of creation. Each method returns the name of its output tensor."""
 
     def __init__(self, weights_file: Path) -> None:
-        from safetensors.numpy import load_file
+        from safetensors import safe_open
 
-        self._weights = load_file(weights_file)
+        self._weights: Any = safe_open(weights_file, "numpy")
         self.nodes: list[Any] = []
         self.tensors: dict[str, Any] = {}
 
@@ -81,7 +81,7 @@ class _Graph:
         """Add up the embeddings of words, positions and token types."""
         tables = {part: f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")}
         for table in tables.values():
-            self.const(table, self._weights[table])
+            self.const(table, self._weights.get_tensor(table))
         shape, two = self.op("Shape", "input_ids", out="shape"), self.const("two", np.array([2], np.int64))
         length = self.op("Slice", shape, "one", two, out="length")
         position = self.op("Slice", tables["position"], "zero", length, "zero", out="position")
@@ -122,9 +122,13 @@ class _Graph:
         return self.op("Transpose", split, out=f"{name}/heads", perm=perm)
 
     def _dense(self, x: str, name: str) -> str:
-        weight, bias = (self.const(f"{name}.{part}", self._weights[f"{name}.{part}"].T) for part in ("weight", "bias"))
+        weight, bias = (
+            self.const(f"{name}.{part}", self._weights.get_tensor(f"{name}.{part}").T) for part in ("weight", "bias")
+        )
         return self.op("Add", self.op("MatMul", x, weight, out=f"{name}/matmul"), bias, out=f"{name}/out")
 
     def _norm(self, x: str, name: str) -> str:
-        scale, bias = (self.const(f"{name}.{part}", self._weights[f"{name}.{part}"]) for part in ("weight", "bias"))
+        scale, bias = (
+            self.const(f"{name}.{part}", self._weights.get_tensor(f"{name}.{part}")) for part in ("weight", "bias")
+        )
         return self.op("LayerNormalization", x, scale, bias, out=f"{name}/out", axis=-1, epsilon=1e-12)

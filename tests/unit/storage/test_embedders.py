@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -137,6 +138,10 @@ def test_a_cache_with_a_torn_model_is_built_again(minilm: Embedder, cache_dir: P
     np.testing.assert_array_equal(open_embedder("minilm", tmp_path).embed(TEXTS[:2]), minilm.embed(TEXTS[:2]))
     assert model_file(tmp_path).read_bytes() == whole
     assert [folder.name for folder in tmp_path.iterdir()] == [model_file(cache_dir).parent.name]
+
+
+def test_the_built_model_is_valid_onnx(minilm: Embedder, cache_dir: Path) -> None:
+    onnx.checker.check_model(str(model_file(cache_dir)), full_check=True)
 
 
 def test_a_second_build_keeps_the_existing_model(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
