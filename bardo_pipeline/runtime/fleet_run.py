@@ -15,7 +15,7 @@ A recorded event names each pass, so that a repeated run gives the same golems. 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime
 
@@ -109,15 +109,15 @@ class FleetRun(Cohort):
         no_entry = state_no_entry(self.entries, self.tape, self.run.founding, self.context.policy)
         return Ending(self.records, self.births, self.deaths, self.published, self.refused, self.entries, no_entry)
 
-    def _commit(self) -> None:
-        """Write the curation while holding the derivation lock.
+    def _commit(self, golems: Set[str] | None = None) -> None:
+        """Write the curation of these golems, or of all, while holding the derivation lock.
 
         The state of golems with retracted inputs is discarded and derived again from the log.
         """
         with self.context.deriving():
             stale = self.mind.stale_golems(self.context)
             self.mind.discard(stale)
-            commit_curation(self.context, self.mind)
+            commit_curation(self.context, self.mind, None if stale else golems)
         if stale:
             derive_curation(self.context)
 

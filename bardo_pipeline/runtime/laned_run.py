@@ -44,18 +44,21 @@ class _Dead(NamedTuple):
 class _Lane:
     """Golems at one position of the tape.
 
-    learned: changes to their grimoires in the last closed cycle. is_newborn: no golem of it has lived a tick.
+    learned: changes to their grimoires in the last closed cycle. pending: cycles whose curation is not written.
+    is_newborn: no golem of it has lived a tick.
     """
 
     fleet: Fleet
     start: int
     learned: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    pending: int = 0
     is_newborn: bool = False
 
     def join(self, other: _Lane) -> None:
         """Append the golems of another lane at the same position."""
         self.fleet.join(other.fleet)
         self.learned |= other.learned
+        self.pending = max(self.pending, other.pending)
         self.is_newborn &= other.is_newborn
 
 
@@ -73,7 +76,6 @@ class LanedRun(FleetRun):
         self._lanes: list[_Lane] = []
         self._dead: deque[_Dead] = deque()
         self._batch: list[_Dead] = []
-        self._chunks = 0  # stepped since the last commit
         self._front = 0
 
     def live(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Ending:
@@ -84,8 +86,8 @@ class LanedRun(FleetRun):
                 for lane in self._turns():
                     self._step_lane(lane)
                     self._complete_deaths(deaths)
-                    if not deaths.is_busy and self._chunks >= COMMIT_CHUNKS * len(self._lanes):
-                        self._commit()
+                    if not deaths.is_busy:  # the process holds the lock during a batch
+                        self._commit_lane()
                     on_progress(self._progress())
                 if not self._lanes:
                     self._complete_deaths(deaths, wait=True)
@@ -139,13 +141,16 @@ class LanedRun(FleetRun):
         self._lanes.remove(lane)
         if self.fleet.size and stop < self.tape.ticks:
             lane.fleet, lane.start, lane.learned, lane.is_newborn = self.fleet, stop, self._learned, False
+            lane.pending += 1
             self._add_lane(lane)
-        self._chunks += 1
 
-    def _commit(self) -> None:
-        """Write the curation, which needs the lock that the process holds during a batch."""
-        super()._commit()
-        self._chunks = 0
+    def _commit_lane(self) -> None:
+        """Write the curation of one lane that has enough of it."""
+        for lane in self._lanes:
+            if lane.pending >= COMMIT_CHUNKS:
+                self._commit(set(lane.fleet.golem_ids))
+                lane.pending = 0
+                break
 
     def _complete_deaths(self, deaths: DeathProcess, *, wait: bool = False) -> None:
         """Welcome the heirs of a completed batch, or begin the next one: not both between two steps.
@@ -161,9 +166,9 @@ class LanedRun(FleetRun):
                     self._begin_lane(heirs, stop)
             self._batch = []
         elif self._dead and not deaths.is_busy:
-            self._commit()  # a bundle is made from the curation of the golem's last cycle
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
             gone = {dead.golem_id for dead in self._batch}
+            self._commit(gone)  # a bundle is made from the curation of the golem's last cycle
             self.mind.remove_golems(gone)
             self._bequeath(gone)
             deaths.begin([dead.golem_id for dead in self._batch], self.clock())

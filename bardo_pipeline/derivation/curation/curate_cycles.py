@@ -6,7 +6,7 @@ Source: architecture ("Time and order"), MEM-8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import to_table
@@ -28,18 +28,19 @@ def derive_curation(context: DerivationContext) -> list[Written]:
     return _Curations().update(context)
 
 
-def commit_curation(context: DerivationContext, state: CuratorState) -> list[Written]:
+def commit_curation(context: DerivationContext, state: CuratorState, golems: Set[str] | None = None) -> list[Written]:
     """Write the pending decisions, cycles and playbooks, then the grimoire. The caller holds `context.deriving()`.
 
-    The grimoire is written last and notes each golem's last cycle. Without that note a cycle is derived again, and its
-    rows that are already on record are not written twice.
+    golems: those whose curation is written; None for all. The grimoire is written last and notes each golem's last
+    cycle. Without that note a cycle is derived again, and its rows that are already on record are not written twice.
     """
     grimoire = context.projections.replaceable("grimoire")
-    upto = {g: state.done[g] for g in sorted(state.touched)}
+    touched = state.touched if golems is None else state.touched & golems
+    upto = {g: state.done[g] for g in sorted(touched)}
     upto = {g: cycle for g, cycle in upto.items() if (done := grimoire.done(g)) is None or done < cycle}
     written = []
     if upto:
-        curation = state.pending_curation()
+        curation = state.pending_curation(golems)
         tables = curation.decisions, curation.cycles, curation.playbooks
         for name, rows in zip(_GROWING_TABLES, tables, strict=True):
             written.append(context.projections.growing(name).append(rows, upto))
@@ -48,8 +49,7 @@ def commit_curation(context: DerivationContext, state: CuratorState) -> list[Wri
         written.append(grimoire.upsert(queries.rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
         save_sums(context, state.state, upto, state.left_out)
         write_playbooks(context, curation.playbooks)
-    state.pending.clear()
-    state.touched.clear()
+    state.discard(set(touched))
     return written
 
 

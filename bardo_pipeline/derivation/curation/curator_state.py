@@ -7,7 +7,7 @@ Source: HB S4; architecture ("Time and order", law 5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -130,11 +130,14 @@ class CuratorState:
         self.touched |= set(upto)
         return curation
 
-    def pending_curation(self) -> Curation:
-        """Return everything decided since the last commit."""
+    def pending_curation(self, golem_ids: Set[str] | None = None) -> Curation:
+        """Return everything decided for these golems, or for all, since the last commit."""
         schemas = (("decisions", DECISION_SCHEMA), ("cycles", CYCLE_SCHEMA), ("playbooks", PLAYBOOK_SCHEMA))
         tables = ([s.empty_table(), *(getattr(curation, name) for curation in self.pending)] for name, s in schemas)
-        return Curation(*(pa.concat_tables(parts).combine_chunks() for parts in tables))
+        decided = (pa.concat_tables(parts) for parts in tables)
+        if golem_ids is not None:
+            decided = (queries.rows_of_golems(rows, golem_ids) for rows in decided)
+        return Curation(*(rows.combine_chunks() for rows in decided))
 
     def refresh_inputs(self, context: DerivationContext) -> None:
         """Load the overrides, proposals and arrivals that are on record now."""
@@ -164,14 +167,13 @@ class CuratorState:
 
     def discard(self, golem_ids: set[str]) -> None:
         """Discard the pending decisions of these golems."""
-        if golem_ids:
-            self.pending = [
-                Curation(
-                    *(queries.rows_of_other_golems(table, golem_ids) for table in (c.decisions, c.cycles, c.playbooks))
-                )
-                for c in self.pending
-            ]
-            self.touched -= golem_ids
+        self.touched -= golem_ids
+        if not self.touched:
+            self.pending.clear()
+        elif golem_ids:
+            tables = [(c.decisions, c.cycles, c.playbooks) for c in self.pending]
+            kept = [[queries.rows_of_other_golems(rows, golem_ids) for rows in some] for some in tables]
+            self.pending = [Curation(*some) for some in kept if any(rows.num_rows for rows in some)]
 
     def replace_golems(self, other: CuratorState) -> None:
         """Replace the golems of another state, which have nothing pending here, by their state there."""

@@ -482,14 +482,14 @@ def test_a_curation_commit_holds_the_derivation_lock(tmp_path: Path, monkeypatch
     stores = stores_at(tmp_path / "home", POLICY)
     held = []
 
-    def watched(stores: DerivationContext, mind: Any) -> Any:
+    def watched(stores: DerivationContext, mind: Any, golems: Any) -> Any:
         with (stores.home.locks / f"derive-{stores.projections.root.name}.lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 held.append(False)
             except BlockingIOError:
                 held.append(True)
-        return commit_curation(stores, mind)
+        return commit_curation(stores, mind, golems)
 
     monkeypatch.setattr(fleet_run, "commit_curation", watched)
     fleet_run.FleetRun(stores, small_run("run"), lambda: NOW).live()

@@ -181,7 +181,7 @@ def live(
     }
     nothing = LineKnowledge(FAILURE_SCHEMA.empty_table(), DEATH_TICKS.empty_table(), PRIOR_SCHEMA.empty_table())
     with (
-        patch.object(fleet_run, "commit_curation", lambda _, mind: mind.pending.clear()),
+        patch.object(fleet_run, "commit_curation", lambda _, mind, golems: mind.pending.clear()),
         patch.object(fleet_run, "line_knowledge", lambda *_: nothing),
         patch.multiple(birth_events, **instead),
     ):
