@@ -124,10 +124,13 @@ class FleetRun(Cohort):
     # birth
 
     def _found_lineages(self) -> None:
-        """Found the first generation: one lineage per golem, owners in turn."""
+        """Found the first generation."""
+        self._welcome(self._first_births(), self._boundary(0))
+
+    def _first_births(self) -> list[tuple[str, Born]]:
+        """Return one birth per lineage, with owners in turn."""
         owners = self.run.founding.owners
-        births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
-        self._welcome(births, self._boundary(0))
+        return [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
 
     def _birth(
         self, lineage_id: str, generation: int, owner_id: str, *, predecessor: tuple[str, Born, str] | None = None

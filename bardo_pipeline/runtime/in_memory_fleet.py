@@ -280,7 +280,7 @@ class InMemoryFleet(Cohort):
 
     def _clear_pending(self) -> None:
         if self._remember:
-            self._past_states += [made.decisions.select(ENTRY_SCHEMA.names) for made in self.mind.pending]
+            self._past_states += [made.decisions.select(ENTRY_SCHEMA.names) for _, made in self.mind.pending]
         self.mind.pending.clear()
         self.mind.touched.clear()
 

@@ -21,6 +21,7 @@ from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.runtime.death_process import DeathProcess
 from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS, FleetRun
 from bardo_pipeline.runtime.run_settings import Ending, Progress, Run
+from bardo_pipeline.storage.home import bucket_of
 
 LANED_GOLEMS_MIN = 129
 """Golems from which on a run has lanes; the deaths of a smaller fleet take about a second."""
@@ -95,13 +96,12 @@ class LanedRun(FleetRun):
         return self._ending()
 
     def _found_lineages(self) -> None:
-        """Found the first generation in lanes of about equal size."""
-        owners, golems = self.run.founding.owners, self.run.golems
+        """Found the first generation in lanes of about equal size, each with golems of few buckets."""
+        buckets, golems = self.context.home.bucket_count, self.run.golems
+        births = sorted(self._first_births(), key=lambda birth: bucket_of(birth[0], buckets))
         lane_count = -(-golems // LANE_GOLEMS_MAX)
         for n in range(lane_count):
-            numbers = range(golems * n // lane_count, golems * (n + 1) // lane_count)
-            births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in numbers]
-            self._begin_lane(births, 0)
+            self._begin_lane(births[golems * n // lane_count : golems * (n + 1) // lane_count], 0)
 
     def _begin_lane(self, births: list[tuple[str, Born]], start: int) -> None:
         self.fleet = Fleet([], [], self.context.policy)

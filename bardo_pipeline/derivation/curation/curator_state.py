@@ -54,8 +54,9 @@ class CuratorState:
 
     left_out: retractions that its records and decisions respect. overrides, proposed, arrivals: owners' orders, models'
     proposals and received bundles on record when the newest cycle closed. context: of the last `refresh_inputs`, from
-    which cited records and received bundles are read. done: golem id to last curated cycle. touched: golems with
-    pending rows. bundles: (golem id, structure) to the bundle with inherited evidence about that choice.
+    which cited records and received bundles are read. done: golem id to last curated cycle. pending: curations with
+    their golems. touched: golems with pending rows. bundles: (golem id, structure) to the bundle with inherited
+    evidence about that choice.
     """
 
     policy: Policy
@@ -67,7 +68,7 @@ class CuratorState:
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
-    pending: list[Curation] = field(default_factory=list)
+    pending: list[tuple[frozenset[str], Curation]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     bundles: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -125,19 +126,21 @@ class CuratorState:
         column = decisions.schema.get_field_index("revision")
         revision = pa.array(revision, pa.int64())
         curation = replace(curation, decisions=decisions.set_column(column, decisions.schema.field(column), revision))
-        self.pending.append(curation)
+        self.pending.append((frozenset(upto), curation))
         self.done |= upto
         self.touched |= set(upto)
         return curation
 
     def pending_curation(self, golem_ids: Set[str] | None = None) -> Curation:
         """Return everything decided for these golems, or for all, since the last commit."""
+        decided = [
+            curation if golem_ids is None else _rows_of(curation, golems, golem_ids)
+            for golems, curation in self.pending
+            if golem_ids is None or golems & golem_ids
+        ]
         schemas = (("decisions", DECISION_SCHEMA), ("cycles", CYCLE_SCHEMA), ("playbooks", PLAYBOOK_SCHEMA))
-        tables = ([s.empty_table(), *(getattr(curation, name) for curation in self.pending)] for name, s in schemas)
-        decided = (pa.concat_tables(parts) for parts in tables)
-        if golem_ids is not None:
-            decided = (queries.rows_of_golems(rows, golem_ids) for rows in decided)
-        return Curation(*(rows.combine_chunks() for rows in decided))
+        tables = ([s.empty_table(), *(getattr(curation, name) for curation in decided)] for name, s in schemas)
+        return Curation(*(pa.concat_tables(parts).combine_chunks() for parts in tables))
 
     def refresh_inputs(self, context: DerivationContext) -> None:
         """Load the overrides, proposals and arrivals that are on record now."""
@@ -168,12 +171,11 @@ class CuratorState:
     def discard(self, golem_ids: set[str]) -> None:
         """Discard the pending decisions of these golems."""
         self.touched -= golem_ids
-        if not self.touched:
-            self.pending.clear()
-        elif golem_ids:
-            tables = [(c.decisions, c.cycles, c.playbooks) for c in self.pending]
-            kept = [[queries.rows_of_other_golems(rows, golem_ids) for rows in some] for some in tables]
-            self.pending = [Curation(*some) for some in kept if any(rows.num_rows for rows in some)]
+        self.pending = [
+            (others, _rows_of(curation, golems, others))
+            for golems, curation in self.pending
+            if (others := golems - golem_ids)
+        ]
 
     def replace_golems(self, other: CuratorState) -> None:
         """Replace the golems of another state, which have nothing pending here, by their state there."""
@@ -355,6 +357,14 @@ def _current(cache: GolemCache, wanted: Mapping[str, int], left_out: LeftOut) ->
     named = zip(*(cached[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
     is_current = [wanted.get(g) == cycle and _signature(left_out, g) == left for g, cycle, left in named]
     return cached.filter(pa.array(is_current, pa.bool_()))
+
+
+def _rows_of(curation: Curation, golems: Set[str], wanted: Set[str]) -> Curation:
+    """Return the rows of the wanted golems in a curation of `golems`."""
+    if golems <= wanted:
+        return curation
+    tables = curation.decisions, curation.cycles, curation.playbooks
+    return Curation(*(queries.rows_of_golems(rows, wanted) for rows in tables))
 
 
 def save_sums(context: DerivationContext, state: GrimoireState, done: Mapping[str, int], left_out: LeftOut) -> None:

@@ -433,7 +433,7 @@ def test_the_state_of_a_living_golem_equals_a_rebuild_after_a_strike(tmp_path: P
     def meanwhile(progress: fleet_run.Progress) -> None:
         golem = sorted(births(stores))[0]
         if progress.ticks_done == 100:
-            first = next(t for r in life.mind.pending for d in r.decisions.to_pylist() for t in d["cause_ticks"])
+            first = next(t for _, r in life.mind.pending for d in r.decisions.to_pylist() for t in d["cause_ticks"])
             strike(stores, golem, first, "a lie", now=NOW)
         if progress.ticks_done == 150:
             state = to_table(life.mind.state, POLICY.curator, POLICY.decay)
