@@ -1,11 +1,9 @@
 """Declarations of assets, and metadata of materializations: rows written, inputs, derivation id, fingerprint."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import dagster as dg
 import pyarrow as pa
@@ -70,7 +68,7 @@ class Seen:
     tables: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def before(cls, stores: DerivationContext, tables: Iterable[str] = ()) -> Seen:
+    def before(cls, stores: DerivationContext, tables: Iterable[str] = ()) -> Self:
         """Read the versions of the log and of the given projections."""
         version, life_version, heads = stores.log.version, stores.log.life_version, stores.log.heads()
         read = {

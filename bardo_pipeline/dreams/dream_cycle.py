@@ -5,11 +5,9 @@ on the golem's earlier dreams. The k-th dreams of all golems are computed togeth
 Source: KAT (Dreams and Katabasis Material), TOOLS, MEM, HB S12.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -132,7 +130,7 @@ class _Trials:
 
     @classmethod
     def of(cls, market: RecordedMarket, decisions: Decisions, inputs: DreamInputs, due: Due, state: Hypotheses,
-           policy: Policy) -> _Trials:  # fmt: skip
+           policy: Policy) -> Self:  # fmt: skip
         """Simulate the changes to the decisions that the due dreams cover."""
         earlier = np.r_[0, due.tick[:-1]][: len(due.tick)]
         since = np.where(rank_within(due.golem) == 0, inputs.last_tick[due.golem], earlier)

@@ -5,9 +5,8 @@ The rules are those of `bardo ask`: four factors, dormancy by regime, contrarian
 Source: MEM-9, MEM-11, INH-9, HB S3 (top five), KAT (adaptive retrieval), canon 21-24.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Moment:
 
     @classmethod
     def of(cls, fleet: Fleet, tape: Tape, t: int, golem: Int64Array, score: Float64Array, surprise: Float64Array,
-           recall: Recall, policy: Policy) -> Moment:  # fmt: skip
+           recall: Recall, policy: Policy) -> Self:  # fmt: skip
         """Return the situations of these golems in a tick."""
         rules, start, tick = policy.curator, int(tape.regime_start[t]), fleet.tick[golem]
         nothing, here = np.zeros(fleet.size), np.zeros(len(golem), np.int64)

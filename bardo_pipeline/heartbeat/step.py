@@ -4,11 +4,9 @@ Steps: observe, compare, gate, retrieve and deliberate, simulate, validate, exec
 the gate (canon 24). Inputs that golems cannot change come from the tape; results go into column buffers.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,7 +42,7 @@ class Interventions:
     reorg: BoolArray | None = None
 
     @classmethod
-    def none(cls, golems: int) -> Interventions:
+    def none(cls, golems: int) -> Self:
         """Return no interventions."""
         return cls(np.zeros(golems, bool), np.zeros(golems, np.int64))
 

@@ -4,11 +4,9 @@ The state follows from tables of the derivation. They are read again for a golem
 not match its last dream and its retractions. Source: architecture (law 5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +56,7 @@ class DreamState:
     version: dict[str, int]
 
     @classmethod
-    def empty(cls) -> DreamState:
+    def empty(cls) -> Self:
         """Return the state of no golem."""
         return cls(**{name: schema.empty_table() for name, schema in _SCHEMAS.items()}, last={}, version={})
 

@@ -5,8 +5,6 @@ cycle never changes.
 Source: X-8; architecture ("What is an event": owner's overrides; "Time and order": a closed cycle never changes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -154,7 +152,7 @@ class Overrides(ExternalEvents[Order]):
     """All overrides by golem, number and event."""
 
     @classmethod
-    def of(cls, events: pa.Table) -> Overrides:
+    def of(cls, events: pa.Table) -> Self:
         """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
         overrides = events.filter(pc.is_in(events["kind"], value_set=pa.array(list(OVERRIDES))))
         rows = overrides.select(["golem_id", "observed_at", "event_id", "kind", *OVERRIDES.values()]).to_pylist()

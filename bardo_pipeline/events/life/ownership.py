@@ -6,11 +6,9 @@ belongs to no owner, and every owner may see it. Consent (`BundleConsented`) giv
 Source: X-12; canon 3; ADR 0065.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +50,7 @@ class Ownership:
     owners: frozenset[str]
 
     @classmethod
-    def of(cls, events: pa.Table) -> Ownership:
+    def of(cls, events: pa.Table) -> Self:
         """Read life events (LIFE_SCHEMA); events of other kinds than DECIDING_OWNERS are ignored."""
         golems: dict[str, str] = {}
         for golem_id, born in _payloads(events, "GolemBorn"):  # of two births the earlier counts

@@ -4,10 +4,8 @@ Source: TOOLS (ADD, UPVOTE, DOWNVOTE, EDIT), INH-3 ("a language model may phrase
 claim"), canon 58 ("answers of a model are events").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,7 +134,7 @@ class Proposed(ExternalEvents[Proposal]):
     """All proposals by golem, tick seen, event and number."""
 
     @classmethod
-    def of(cls, events: pa.Table) -> Proposed:
+    def of(cls, events: pa.Table) -> Self:
         """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
         requests = events.filter(pc.equal(events["kind"], "ModelAsked"))
         rows = requests.select(["golem_id", "event_id", "asked"]).to_pylist()

@@ -4,11 +4,9 @@ Succession gives knowledge at birth. Other received knowledge is passed to the c
 its recording and waits in quarantine. Source: INH S5.2, S7.6; architecture ("What is an event").
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,7 +60,7 @@ class Arrivals(ExternalEvents[Arrival]):
     """All deliveries after birth by golem, tick seen and event."""
 
     @classmethod
-    def of(cls, events: pa.Table) -> Arrivals:
+    def of(cls, events: pa.Table) -> Self:
         """Read life events (LIFE_SCHEMA); events of other kinds and successions are ignored."""
         deliveries = events.filter(
             pc.and_(pc.equal(events["kind"], "KnowledgeReceived"), events["quarantined"].is_valid())

@@ -4,8 +4,6 @@ Instincts are rules that survived several generations of a lineage.
 Source: P-7, INH S12 and S13; INH S7.5 (Baldwin effect), canon 10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self, get_args
@@ -105,7 +103,7 @@ class Instincts:
     by_golem: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, events: pa.Table) -> Instincts:
+    def of(cls, events: pa.Table) -> Self:
         """Read life events (LIFE_SCHEMA); events of other kinds are ignored."""
         rows = events.filter(pc.equal(events["kind"], "DefaultsInherited")).select(["golem_id", "instincts"])
         return cls({row["golem_id"]: row["instincts"]["defaults"] for row in rows.to_pylist()})

@@ -5,9 +5,8 @@ collateral x liquidation threshold / debt at the bar's price. Below 1 the protoc
 collateral and pays the liquidator a bonus. Source: Aave v3; HB S9 (health factor), canon ("health guard").
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class LoanActs:
     rule: Int64Array
 
     @classmethod
-    def none(cls, golems: int) -> LoanActs:
+    def none(cls, golems: int) -> Self:
         """Return no actions."""
         return cls(*(np.zeros(golems, np.int64) for _ in range(11)))
 

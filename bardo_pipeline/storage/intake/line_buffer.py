@@ -1,9 +1,7 @@
 """Lines as views of the received bytes, copied only on access."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Self, overload
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +22,7 @@ class Lines(Sequence[bytes]):
         self._text, self.bounds = memoryview(text), np.ascontiguousarray(bounds, dtype=np.int64)
 
     @classmethod
-    def of(cls, lines: Sequence[bytes]) -> Lines:
+    def of(cls, lines: Sequence[bytes]) -> Self:
         """Build from separate lines of any bytes."""
         lengths = np.fromiter(map(len, lines), np.int64, len(lines))
         ends = np.cumsum(lengths + 1) - 1

@@ -1,10 +1,9 @@
 """A batch of valid records with its transaction id and time of recording."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +60,7 @@ class Batch:
     fit: Int64Array
 
     @classmethod
-    def of(cls, stamp: Stamp, examined: Examined, payloads: Payloads | None = None) -> Batch:
+    def of(cls, stamp: Stamp, examined: Examined, payloads: Payloads | None = None) -> Self:
         """Build the batch of the valid records."""
         refused: Wrong = dict(examined.errors()) if examined.faults or examined.is_newer else {}
         fit = np.setdiff1d(np.arange(len(examined.records)), np.fromiter(refused, np.int64, len(refused)))
