@@ -6,7 +6,7 @@ at once. One event records the whole configuration. Source: P-7; X-10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,13 +33,7 @@ class InForceNow:
 
 
 def put_in_force(
-    context: DerivationContext,
-    stated: ConfigFile,
-    *,
-    now: datetime,
-    why: str,
-    at: datetime | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
+    context: DerivationContext, stated: ConfigFile, *, now: datetime, why: str, at: datetime | None = None
 ) -> DerivationContext:
     """Adopt the stated configuration; return the context in force afterwards.
 
@@ -55,7 +49,7 @@ def put_in_force(
         return context
     with context.home.lock("adoption"):
         chosen = open_beside(context, policy)
-        build(context, chosen, now=now, on_step=on_step)
+        build(context, chosen, now=now)
         switch_to(context, chosen, f"{stated.name}: {why}", now=now, at=at)
     return DerivationContext.open(context.home.root)
 

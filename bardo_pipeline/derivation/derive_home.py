@@ -77,7 +77,8 @@ def derive_home(
     ------
     DerivationError : a published bundle lacks a passed verdict or was altered, so the marts are not built
     """
-    known = {kind: _event_ids(context, kind) for kind in ("LegacyLeft", "BundlePublished", "BundleJudged")}
+    kinds = ("LegacyLeft", "BundlePublished", "BundleJudged")
+    known = {kind: set(context.life(kind)["event_id"].to_pylist()) for kind in kinds}
     on_step("damaged tables")
     remake_damaged(context, now=clock(), on_step=on_step)
     on_step("retractions")
@@ -117,10 +118,6 @@ def _require_valid_publications(context: DerivationContext) -> None:
             f"published bundles are altered or have no passed verdict: {', '.join(invalid)}; the warehouse is "
             f"unchanged: restore their folders in {context.home.bundles} from a backup, then run `bardo derive` again"
         )
-
-
-def _event_ids(context: DerivationContext, kind: str) -> set[str]:
-    return set(context.life(kind)["event_id"].to_pylist())
 
 
 def _content_of_others(context: DerivationContext, kind: str, known: set[str]) -> list[tuple[str, dict[str, Any]]]:

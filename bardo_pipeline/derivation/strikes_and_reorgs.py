@@ -31,6 +31,7 @@ from bardo_pipeline.grimoire.gas_bands import WIDE_GAS_BANDS
 from bardo_pipeline.inheritance.bundle_files import Root, roots_of
 from bardo_pipeline.policy import ReorgPolicy
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.stream_heads import runs
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,8 @@ def reorg(
         raise QueryError(f"golem {golem_id} has no record on {chain} at {by}s {first} to {last}{hint}")
     ends = pc.min_max(rows["block"]).as_py()
     block_from, block_to = blocks or (ends["min"] or 0, ends["max"] or 0)
-    runs = [(first, last)] if blocks is None else _runs(sorted(set(rows["tick"].to_pylist())))
-    payloads = [
-        Reorg(chain=chain, block_from=block_from, block_to=block_to, tick_from=run[0], tick_to=run[1]) for run in runs
-    ]
+    spans = [(first, last)] if blocks is None else runs(np.unique(rows["tick"].to_numpy()))
+    payloads = [Reorg(chain=chain, block_from=block_from, block_to=block_to, tick_from=a, tick_to=b) for a, b in spans]
     return _exclude(context, golem_id, payloads, now)
 
 
@@ -107,13 +106,6 @@ def _records(log: EventLog, golem_id: str) -> pa.Table:
     if not rows.num_rows:
         raise QueryError(f'golem {golem_id} has no record: `bardo sql "from dim_golem"` lists all that have')
     return rows
-
-
-def _runs(ticks: Sequence[int]) -> list[tuple[int, int]]:
-    """Return first and last of each contiguous run of ticks."""
-    starts = [tick for i, tick in enumerate(ticks) if i == 0 or ticks[i - 1] != tick - 1]
-    ends = [tick for i, tick in enumerate(ticks) if i + 1 == len(ticks) or ticks[i + 1] != tick + 1]
-    return list(zip(starts, ends, strict=True))
 
 
 class Depth(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Self
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
-from bardo_pipeline.derivation.legacy.bundle_verdicts import prepare_verdicts
+from bardo_pipeline.derivation.legacy.bundle_verdicts import cached_run
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.policy import Policy
 
@@ -33,7 +33,6 @@ class DeathProcess:
         self.is_busy = False
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +82,7 @@ def _complete_batches(pipe: Connection, root: Path, policy: Policy, embedder: st
     """Complete batches until the other end closes. Slow imports and the model are loaded before the first batch."""
     context = DerivationContext.open(root, policy=policy, embedder=embedder)
     assert context.derivation_id == derivation_id, "both processes derive into the same tables"
-    prepare_verdicts(context.policy)
+    cached_run(context.policy)
     _ = context.embedder
     while True:
         try:

@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     values_by_golem,
 )
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of, deaths_with_ticks
-from bardo_pipeline.events.life.events import Born, Died, LifeEvent, life_event
+from bardo_pipeline.events.life.events import ATTRIBUTE_OF, Born, Died, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (
     PHASES_OF_DYING,
     Accepted,
@@ -47,7 +47,6 @@ from bardo_pipeline.policy import Policy
 PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))
 """Event kind -> the canon's name of the phase."""
 
-_ATTRIBUTES = ("accepted", "settled", "reflected", "bequeathed")
 _ENDS = {
     "economic": "its credits ran out",
     "epistemic": "its predictions stopped holding",
@@ -68,9 +67,9 @@ class Phase(NamedTuple):
 def phases_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
     """Return golem -> its recorded phases in order, for all or the given golems."""
     phases: dict[str, list[Phase]] = {}
-    for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
-        for row in context.life(kind, golems).select(["golem_id", "event_id", attribute]).to_pylist():
-            phases.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
+    for kind in PHASES_OF_DYING:
+        for row in context.life(kind, golems).select(["golem_id", "event_id", ATTRIBUTE_OF[kind]]).to_pylist():
+            phases.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[ATTRIBUTE_OF[kind]]))
     return phases
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, require_born
+from bardo_pipeline.derivation.incremental.record_queries import ancestors, predecessors, require_born
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import (
@@ -189,7 +189,7 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
         capital_micros=died.capital_micros if died else None,
         knows=_entry_counts(context, golem_id),
         playbook_version=_playbook_version(context, golem_id),
-        lineage=ancestors(birth_rows(context), golem_id),
+        lineage=ancestors(predecessors(context), golem_id),
         heirs=sorted(g for g, (b, _) in births.items() if b.predecessor_id == golem_id),
         bundle_hash=published_bundles(context, [golem_id]).get(golem_id),
         verdict=_verdict(context, golem_id),
@@ -216,8 +216,7 @@ def _entry_counts(context: DerivationContext, golem_id: str) -> list[dict[str, A
 
 def _playbook_version(context: DerivationContext, golem_id: str) -> int | None:
     rows = context.projections.growing("playbooks").read(["version"], golems=[golem_id])
-    version: int | None = pc.max(rows["version"]).as_py()
-    return version
+    return pc.max(rows["version"]).as_py()
 
 
 def _verdict(context: DerivationContext, golem_id: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ Source: MEM ("a notification webhook", "No golem dies silent"), INH S13 ("Owner 
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,9 +24,6 @@ from bardo_pipeline.errors import ConfigError, NoticeError
 from bardo_pipeline.storage.home import Home
 
 WEBHOOK = "BARDO_WEBHOOK"
-
-Post = Callable[[str, bytes, float], None]
-"""(url, JSON body, timeout in seconds): posts the body; raises OSError on failure."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ def _step_text(golem_id: str, step: Mapping[str, Any]) -> str:
     return f"{golem_id} has no heir, its succession halted ({step['step']}): {step['why']}"
 
 
-def post_notices(context: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
+def post_notices(context: DerivationContext, url: str) -> list[Notice]:
     """Post the waiting notices, oldest first. Return the posted ones.
 
     Raises NoticeError at the first failed post; that notice and the later ones keep waiting.
@@ -99,7 +96,7 @@ def post_notices(context: DerivationContext, url: str, *, post: Post | None = No
     with context.home.lock("notices"):
         for notice in waiting_notices(context):
             try:
-                (post or _post)(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
+                _post(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
             except OSError as error:
                 raise NoticeError(
                     f"{len(sent)} notices were posted, that of golem {notice.golem_id} was not ({error}): it keeps "

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.unfinished_deaths import missing_ticks
 from bardo_pipeline.derivation.incremental.record_queries import last_records, rows_of_other_golems, values_by_golem
 from bardo_pipeline.derivation.legacy.death_queries import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
@@ -33,6 +34,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.leases import lease_path, leased, stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.stream_heads import TickRange
 
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",
@@ -195,10 +197,7 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
     ends = {row["golem_id"]: row for row in last_records(context, _END, golems).to_pylist()}
     consumed = _consumed(context.log, sorted(ends))
     births = {row["golem_id"]: row for row in context.life("GolemBorn").to_pylist() if row["golem_id"] in golems}
-    missing: dict[str, list[tuple[int, int]]] = {g: [] for g in golems}
-    for gap in context.log.gaps():
-        if gap.golem_id in missing:
-            missing[gap.golem_id].append((gap.tick_from, gap.tick_to))
+    missing = missing_ticks(context, golems)
     events: dict[str, list[LifeEvent]] = {}
     for golem_id in golems:
         born, at = births[golem_id]["born"], births[golem_id]["observed_at"]
@@ -212,8 +211,9 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
                 "earned_micros": end["credits_micros"] - born["credits_micros"] + consumed[golem_id],
             }
         else:
-            missing[golem_id] = [(1, 1)]
-        gaps = [Gap(tick_from=a, tick_to=b, why="the golem fell silent; it never came") for a, b in missing[golem_id]]
+            missing[golem_id] = [TickRange(golem_id, 1, 1)]
+        why = "the golem fell silent; it never came"
+        gaps = [Gap(tick_from=first, tick_to=last, why=why) for _, first, last in missing[golem_id]]
         payload = Died.model_validate({"cause": SILENCE, **state})
         events[golem_id] = [*(life_event(golem_id, at, gap) for gap in gaps), life_event(golem_id, at, payload)]
     return events

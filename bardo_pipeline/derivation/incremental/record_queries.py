@@ -59,20 +59,24 @@ def birth_rows(context: DerivationContext, golem_ids: Collection[str] | None = N
     return values_by_golem(context.life("GolemBorn", golem_ids), "born")
 
 
-def ancestors(births: Mapping[str, Mapping[str, Any]], golem_id: str) -> list[str]:
-    """Return the lineage of a golem from its founder to itself. births: as of `birth_rows`, of all golems."""
+def predecessors(context: DerivationContext) -> dict[str, str | None]:
+    """Return golem -> the golem that it descends from, None for a founder."""
+    return values_by_golem(context.life_fields("GolemBorn", "predecessor_id"), "predecessor_id")
+
+
+def ancestors(predecessor_of: Mapping[str, str | None], golem_id: str) -> list[str]:
+    """Return the lineage of a golem from its founder to itself. predecessor_of: `predecessors` of all golems."""
     lineage: list[str] = []
     current: str | None = golem_id
-    while current is not None and current in births and current not in lineage:
+    while current is not None and current in predecessor_of and current not in lineage:
         lineage.append(current)
-        current = births[current]["predecessor_id"]
+        current = predecessor_of[current]
     return lineage[::-1]
 
 
 def cycle_of(tick: Int64Array, cycle_ticks: int) -> Int64Array:
     """Return the cycle of each tick; ticks 1 to `cycle_ticks` are cycle 1."""
-    cycle: Int64Array = (np.asarray(tick) - 1) // cycle_ticks + 1
-    return cycle
+    return (np.asarray(tick) - 1) // cycle_ticks + 1
 
 
 def closed_through(context: DerivationContext) -> dict[str, int]:

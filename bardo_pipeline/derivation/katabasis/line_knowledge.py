@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, rows_of_golems, values_by_golem
+from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
@@ -42,16 +42,17 @@ def line_knowledge(
     held : failures that predecessors held when they died (FAILURE_SCHEMA); those of others are read from their records
     """
     held = held or {}
-    before = values_by_golem(context.life_fields("GolemBorn", "predecessor_id"), "predecessor_id")
-    lines = {heir: _line(predecessor, before) for heir, predecessor in heirs.items()}
+    before = queries.predecessors(context)
+    lines = {heir: queries.ancestors(before, predecessor)[::-1] for heir, predecessor in heirs.items()}
     golems = sorted({golem_id for line in lines.values() for golem_id in line})
-    deaths = rows_of_golems(deaths_with_ticks(context), golems)
-    unheld = sorted({g for heir, line in lines.items() if heirs[heir] not in held for g in line})
-    read = _failures_of_dead(context, values_by_golem(rows_of_golems(deaths, unheld), "cycle"), left_out)
+    deaths = queries.rows_of_golems(deaths_with_ticks(context), golems)
+    lives = {g for heir, line in lines.items() if heirs[heir] not in held for g in line}
+    ends = queries.values_by_golem(queries.rows_of_golems(deaths, lives), "cycle")
+    read = _failures_of_dead(context, ends, left_out)
     failures, column = [FAILURE_SCHEMA.empty_table()], FAILURE_SCHEMA.get_field_index("owner_id")
     for heir, line in lines.items():
         own = held.get(heirs[heir])
-        own = rows_of_golems(read, line) if own is None else own
+        own = queries.rows_of_golems(read, line) if own is None else own
         owner = pa.array([heir] * own.num_rows, pa.string())
         failures.append(own.set_column(column, FAILURE_SCHEMA.field(column), owner))
     pairs = [(heir, golem_id) for heir, line in lines.items() for golem_id in line]
@@ -59,15 +60,6 @@ def line_knowledge(
     entries = context.projections.replaceable("grimoire").read(only=golems)
     propositions = propositions_as_priors(table, entries, deaths, context.policy)
     return LineKnowledge(pa.concat_tables(failures), deaths, propositions)
-
-
-def _line(golem_id: str | None, before: Mapping[str, str | None]) -> list[str]:
-    """Return a golem and the golems that it descends from, youngest first. before: golem to its predecessor."""
-    line: list[str] = []
-    while golem_id is not None and golem_id not in line:
-        line.append(golem_id)
-        golem_id = before.get(golem_id)
-    return line
 
 
 def lived_failures(
@@ -82,7 +74,7 @@ def lived_failures(
     rules : decisions of these cycles (RULE_COLUMNS), further columns are ignored
     """
     lived = LivedFailures(context.policy)
-    records = closed_records(context, FAILURE_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
+    records = queries.closed_records(context, FAILURE_COLUMNS, dict.fromkeys(upto, 1), upto, left_out)
     if records.num_rows:
         lived.close(records, lambda _: rules)
     return lived

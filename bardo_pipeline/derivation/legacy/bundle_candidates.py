@@ -22,6 +22,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     birth_rows,
     counts_by_golem,
     in_batches,
+    predecessors,
     records_between,
     values_by_golem,
 )
@@ -94,7 +95,7 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     learning = _learned(context, deaths, births, at_birth)
     left = handled_retractions(context, BEFORE_CANDIDATES)
     made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
-    rows, episode_max = [], context.policy.inheritance.episode_count
+    rows, predecessor_of, episode_max = [], predecessors(context), context.policy.inheritance.episode_count
     for death in deaths.to_pylist():
         golem_id = death["golem_id"]
         crossing_rows, episodes = crossed(golem_id), _most_telling(remembered(golem_id), episode_max)
@@ -104,7 +105,7 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
             lineage_id=death["lineage_id"],
             lineage=[
                 {"golem_id": g, **{name: births[g][name] for name in ("generation", "bundle_hash")}}
-                for g in ancestors(births, golem_id)
+                for g in ancestors(predecessor_of, golem_id)
             ],
             died_at=death["at"],
             entries=crossing_rows,

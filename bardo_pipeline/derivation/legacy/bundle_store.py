@@ -133,16 +133,10 @@ def stale_bundles(context: DerivationContext) -> list[tuple[str, str]]:
 
 def invalid_publications(context: DerivationContext) -> list[str]:
     """Return the hashes of published bundles that lack a passing verdict or do not match their hash."""
-    verdicts, invalid = context.life_fields("BundleJudged", "bundle_hash", "passed"), []
+    verdicts = context.life_fields("BundleJudged", "bundle_hash", "passed")
     passed = set(verdicts.filter(verdicts["passed"])["bundle_hash"].to_pylist())
-    for bundle_hash in sorted(context.life_fields("BundlePublished", "bundle_hash")["bundle_hash"].to_pylist()):
-        try:
-            is_intact = read_bundle_folder(context.home.bundles / bundle_hash).bundle_hash == bundle_hash
-        except BundleError:
-            is_intact = False
-        if bundle_hash not in passed or not is_intact:
-            invalid.append(bundle_hash)
-    return invalid
+    published = context.life_fields("BundlePublished", "bundle_hash")["bundle_hash"].to_pylist()
+    return sorted(name for name in published if name not in passed or not is_whole(context.home.bundles / name))
 
 
 def _candidate_hashes(context: DerivationContext, golem_ids: Sequence[str]) -> dict[str, str]:

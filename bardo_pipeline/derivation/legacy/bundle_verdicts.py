@@ -44,19 +44,14 @@ def judge(candidates: Iterable[Candidate], policy: Policy, data_docs_dir: Path |
     run: _Run | None = None
     judged: list[Judged] = []
     while (frames := frames_of(islice(waiting, JUDGED_AT_ONCE), policy)).bundles.shape[0]:
-        run = run or (_Run(bundle_expectations(policy), data_docs_dir) if data_docs_dir else _cached_run(policy))
+        run = run or (_Run(bundle_expectations(policy), data_docs_dir) if data_docs_dir else cached_run(policy))
         judged += _verdicts(frames, run)
     return Verdicts(tuple(judged), run.docs() if run else None)
 
 
-def prepare_verdicts(policy: Policy) -> None:
-    """Load Great Expectations and set up the suites, which takes seconds, before the first death."""
-    _cached_run(policy)
-
-
 @lru_cache(maxsize=2)
-def _cached_run(policy: Policy) -> _Run:
-    """A run without Data Docs, cached because its setup takes 25 % of judging one bundle and golems die one by one."""
+def cached_run(policy: Policy) -> _Run:
+    """Return a run without Data Docs. The first call loads Great Expectations and sets up the suites, in seconds."""
     return _Run(bundle_expectations(policy), None)
 
 

@@ -89,5 +89,4 @@ def _judged_again(context: DerivationContext, passed: dict[str, bool], site: Pat
     rows = publish_legacies.candidate_rows(context, sorted(wanted))
     if not rows:
         return Verdicts((), None)
-    candidates = publish_legacies.candidates_of(context, rows, publish_legacies.read_unchecked)
-    return judge(candidates, context.policy, site)
+    return judge(publish_legacies.candidates_of(context, rows), context.policy, site)

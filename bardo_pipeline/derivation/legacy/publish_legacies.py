@@ -5,7 +5,7 @@ A bundle that fails stays in its candidate folder. Source: INH S7, architecture 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,29 +42,18 @@ def candidate_rows(context: DerivationContext, hashes: Collection[str]) -> list[
     return rows.sort_by("golem_id").to_pylist()
 
 
-def judge_candidates(
-    context: DerivationContext,
-    *,
-    now: datetime,
-    data_docs_dir: Path | None = None,
-    read: Callable[[Path], Bundle] | None = None,
-) -> Verdicts:
-    """Judge all candidates without a verdict in one Great Expectations run and record each verdict as an event.
-
-    `read` loads a candidate's folder; by default without hash check, because an expectation checks the hashes.
-    """
+def judge_candidates(context: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None) -> Verdicts:
+    """Judge all candidates without a verdict in one Great Expectations run and record each verdict as an event."""
     rows = unjudged_candidates(context)
     if not rows:
         return Verdicts((), None)
-    verdicts = judge(candidates_of(context, rows, read or read_unchecked), context.policy, data_docs_dir)
+    verdicts = judge(candidates_of(context, rows), context.policy, data_docs_dir)
     events = [life_event(r["golem_id"], r["died_at"], v) for r, v in zip(rows, verdicts.judged, strict=True)]
     context.log.record(events, now)
     return verdicts
 
 
-def candidates_of(
-    context: DerivationContext, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
-) -> Iterator[Candidate]:
+def candidates_of(context: DerivationContext, rows: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
     """Yield each candidate row with its golem's entries at death and inherited bundle, in the order of the rows."""
     deaths, folder = recorded_deaths(context), candidate_folder(context)
     births = birth_rows(context, {row["golem_id"] for row in rows})
@@ -73,16 +62,15 @@ def candidates_of(
         died = rows_of_golems(deaths, [row["golem_id"] for row in batch])
         facts = at_death(leave_bloodstains(entries_of(context, died), died, context.policy), died, context.policy)
         inherited_hash = {row["golem_id"]: births[row["golem_id"]]["bundle_hash"] for row in batch}
-        inherited = {
-            name: read_unchecked(context.home.bundles / name) for name in sorted({*inherited_hash.values()} - {None})
-        }
+        names = sorted({*inherited_hash.values()} - {None})
+        inherited = {name: _read_unchecked(context.home.bundles / name) for name in names}
         for row in batch:
-            bundle, born_with = read(folder / row["bundle_hash"]), inherited.get(inherited_hash[row["golem_id"]])
-            yield Candidate(row["bundle_hash"], bundle, facts[row["golem_id"]], born_with)
+            golem_id, bundle = row["golem_id"], _read_unchecked(folder / row["bundle_hash"])
+            yield Candidate(row["bundle_hash"], bundle, facts[golem_id], inherited.get(inherited_hash[golem_id]))
 
 
-def read_unchecked(folder: Path) -> Bundle:
-    """Read a candidate's folder without hash check; a missing folder gives an empty bundle."""
+def _read_unchecked(folder: Path) -> Bundle:
+    """Read a bundle's folder, whose hashes an expectation checks; a missing folder gives an empty bundle."""
     if not folder.is_dir():
         return open_bundle({})
     return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})

@@ -24,12 +24,11 @@ from bardo_pipeline.errors import (
 )
 from bardo_pipeline.events.life.events import Born, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Configured, Step
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, due_again
 from bardo_pipeline.policy.toml_config import canonical, configuration_hash, read_recorded, to_toml
 from bardo_pipeline.storage.provisioning import FileRegistry, provision
-
-PPM = 1_000_000
 
 
 def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
@@ -42,8 +41,7 @@ def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
         raise SuccessionError(
             f"golem {golem_id}: its testament is not derived yet: `bardo derive` derives it, or names what it waits for"
         )
-    divergence: int | None = rows["divergence_ppm"][-1].as_py()
-    return divergence
+    return rows["divergence_ppm"][-1].as_py()
 
 
 @dataclass
