@@ -40,7 +40,6 @@ from bardo_pipeline.cli.operations import (
 from bardo_pipeline.cli.options import with_owner_option
 from bardo_pipeline.cli.output.exit_codes import run_to_exit
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.storage.home import typed_disk_errors
 
 app = Typer(
     help="The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick.",
@@ -121,8 +120,7 @@ def main() -> None:
 
     def checked() -> None:
         _check_utf8(sys.argv[1:])
-        with typed_disk_errors():
-            command()()
+        command()()
 
     run_to_exit(checked)
 

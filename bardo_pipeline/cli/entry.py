@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,17 +64,12 @@ def _run_alone(name: str, words: Sequence[str]) -> None:
 
     from bardo_pipeline.cli.options import with_owner_option
     from bardo_pipeline.cli.output.exit_codes import run_to_exit
-    from bardo_pipeline.storage.home import typed_disk_errors
 
     module, function = _ALONE[name]
     app = Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(name)(getattr(import_module(module), function))
-
-    def checked() -> None:
-        with typed_disk_errors():
-            with_owner_option(get_command(app))(list(words), prog_name=f"bardo {name}")
-
-    run_to_exit(checked)
+    command = with_owner_option(get_command(app))
+    run_to_exit(lambda: command(list(words), prog_name=f"bardo {name}"))
 
 
 def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -172,7 +168,7 @@ def _ask_parser() -> _Parser:
     parser.add_argument("question")
     parser.add_argument("--k", type=int)
     parser.add_argument("--regime")
-    parser.add_argument("--at", type=_moment)
+    parser.add_argument("--at", type=datetime.fromisoformat)
     parser.add_argument("--tick", type=int)
     parser.add_argument("--clade", action=BooleanOptionalAction)
     parser.add_argument("--may-skip", action=BooleanOptionalAction)
@@ -197,15 +193,12 @@ def _lineage_parser() -> _Parser:
     return parser
 
 
-def _status_parser() -> _Parser:
-    return _parser("table", "json")
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-_ANSWERED = {"ask": _ask_parser, "search": _search_parser, "lineage": _lineage_parser, "status": _status_parser}
+_ANSWERED: dict[str, Callable[[], _Parser]] = {
+    "ask": _ask_parser,
+    "search": _search_parser,
+    "lineage": _lineage_parser,
+    "status": partial(_parser, "table", "json"),
+}
 """Commands that a running server answers, with the parser of their arguments."""
 
 

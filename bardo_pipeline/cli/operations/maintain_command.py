@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.filesize import decimal
 from rich.markup import escape
 from typer import Argument, Exit, Option
 
@@ -100,14 +101,7 @@ def _print_report(report: MaintenanceReport, before: int, after: int, *, dry_run
 
 
 def _change(before: int, after: int) -> str:
-    return f"{_size(before)} → {_size(after)}"
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count} B"
+    return f"{decimal(before)} → {decimal(after)}"
 
 
 def _tick_cells(row: dict[str, Any], *, wide: bool) -> dict[str, object]:

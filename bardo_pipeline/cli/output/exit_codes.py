@@ -9,13 +9,15 @@ from rich.markup import escape
 
 from bardo_pipeline.cli.output.tables import err, use_lossy_streams
 from bardo_pipeline.errors import BardoError
+from bardo_pipeline.storage.home import typed_disk_errors
 
 
 def run_to_exit(command: Callable[[], object]) -> None:
-    """Run a command; print a BardoError as one line and exit 2."""
+    """Run a command; print a BardoError, or an error of the disk, as one line and exit 2."""
     use_lossy_streams()
     try:
-        command()
+        with typed_disk_errors():
+            command()
     except BardoError as error:
         err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)

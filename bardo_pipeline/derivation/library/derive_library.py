@@ -7,9 +7,9 @@ library) are functions of sets, recomputed for the keys that were touched").
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -271,8 +271,4 @@ def _signatures(context: DerivationContext) -> dict[str, str]:
             parts[owners[golem_id]].add(f"{event['event_id']} {is_reached} {retracted}")
     for event in _life_events(context, "BundlePurchased", "owner_id"):
         parts[event["owner_id"]].add(event["event_id"])
-    return {owner: _hash(sorted(words)) for owner, words in parts.items()}
-
-
-def _hash(words: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+    return {owner: sha256("\n".join(sorted(words)).encode()).hexdigest()[:16] for owner, words in parts.items()}

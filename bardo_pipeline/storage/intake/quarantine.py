@@ -59,6 +59,9 @@ line: from 1; 0 for a whole file. raw: null for long bytes, which are in the fil
 the bytes (hex). key_id, signature: the detached signature of the item.
 """
 
+_PLAIN = ("source", "file", "line", "golem_id", "tick", "error", "reason")
+"""Fields of an item that are columns of its row."""
+
 RULINGS_SCHEMA = pa.schema(
     [*all_required(pa.string(), "item_id", "ruling"), required("at", MOMENT), required("why", pa.string())]
 )
@@ -139,14 +142,8 @@ class Quarantine:
     def _rows(self, items: Iterable[tuple[str, QuarantineItem]], taken_at: datetime) -> pa.Table:
         rows = [
             {
+                **{name: getattr(item, name) for name in _PLAIN},
                 "item_id": item_id,
-                "source": item.source,
-                "file": item.file,
-                "line": item.line,
-                "golem_id": item.golem_id,
-                "tick": item.tick,
-                "error": item.error,
-                "reason": item.reason,
                 "raw": self._inline(item.raw),
                 "raw_hash": item.kept.hash,
                 "raw_bytes": item.kept.length,
@@ -233,7 +230,7 @@ class Quarantine:
             if size > _LOADED_BYTES or at + 1 == len(item_ids):
                 part = item_ids[start : at + 1]
                 rows = self._items.read(filter=pc.field("item_id").isin(part)).to_pylist()
-                by_id = {row["item_id"]: item_of(row) for row in rows}
+                by_id = {row["item_id"]: _item_of(row) for row in rows}
                 yield from (by_id[item_id] for item_id in part)
                 start, size = at + 1, 0
 
@@ -262,17 +259,8 @@ class Quarantine:
         return len(fresh)
 
 
-def item_of(row: dict) -> QuarantineItem:
+def _item_of(row: dict) -> QuarantineItem:
     """Return the item of a row (ITEMS_SCHEMA)."""
-    signed = row["signature"] is not None
-    return QuarantineItem(
-        source=row["source"],
-        file=row["file"],
-        line=row["line"],
-        golem_id=row["golem_id"],
-        tick=row["tick"],
-        error=row["error"],
-        reason=row["reason"],
-        raw=row["raw"] if row["raw"] is not None else Kept(row["raw_hash"], row["raw_bytes"]),
-        signature=Signature(row["key_id"], row["signature"]) if signed else None,
-    )
+    raw = row["raw"] if row["raw"] is not None else Kept(row["raw_hash"], row["raw_bytes"])
+    signature = None if row["signature"] is None else Signature(row["key_id"], row["signature"])
+    return QuarantineItem(**{name: row[name] for name in _PLAIN}, raw=raw, signature=signature)
