@@ -47,8 +47,7 @@ def _owner(stores: DerivationContext) -> str:
 
 
 def _propositions(stores: DerivationContext) -> list[str]:
-    names: list[str] = stores.projections.read("consensus")["proposition_id"].to_pylist()
-    return names
+    return stores.projections.read("consensus")["proposition_id"].to_pylist()
 
 
 def _shown(count: int, rows: list[dict[str, Any]], fingerprint: str) -> dg.MaterializeResult:

@@ -147,5 +147,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names."""
     return sorted({*globals(), *__all__})

@@ -213,8 +213,7 @@ class DerivationContext:
         if kinds not in self._folds or self._folds[kinds][0] != version:
             read = self.life if source is self.source else source.life
             self._folds[kinds] = version, fold(pa.concat_tables([read(kind) for kind in kinds]))
-        result: T = self._folds[kinds][1]
-        return result
+        return self._folds[kinds][1]
 
     @property
     def embedder(self) -> Embedder:

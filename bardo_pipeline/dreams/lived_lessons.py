@@ -184,8 +184,7 @@ class LivedLessons:
         kept = tick > last - self.policy.prediction.check_ticks
         tail = records.filter(pa.array(kept))
         self._tail = pa.concat_tables([others[0], tail]), np.concatenate([others[1], codes[kept]])
-        golems: list[int] = np.unique(codes[is_new]).tolist()
-        return golems
+        return np.unique(codes[is_new]).tolist()
 
     def _situation(self, about: Structure) -> int:
         return self._situations.setdefault(about, len(self._situations))

@@ -25,14 +25,12 @@ _HERE = 1.0 - 1e-9
 
 def prior_weight(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
     """Return the weight of the retrieved priors for re-centring (negative: against) of each of `size` thinkers."""
-    total: Float64Array = _weights(memory, recall, size).sum(axis=0)
-    return total
+    return _weights(memory, recall, size).sum(axis=0)
 
 
 def lesson_weight(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
     """Return the part of the weight that lessons of dreams have."""
-    part: Float64Array = _weights(memory, recall, size)[2 * PRIORS :].sum(axis=0)
-    return part
+    return _weights(memory, recall, size)[2 * PRIORS :].sum(axis=0)
 
 
 def _weights(memory: Recollection | None, recall: Recall, size: int) -> Float64Array:
@@ -48,8 +46,7 @@ def _weights(memory: Recollection | None, recall: Recall, size: int) -> Float64A
 
 def _is_about_acting(places: Int64Array, likeness: Float64Array, recall: Recall) -> BoolArray:
     """Return which places are of knowledge for or against re-centring in exactly the situation."""
-    here: BoolArray = (places >= 0) & (likeness >= _HERE) & recall.recentring[places] & (recall.sign[places] != 0)
-    return here
+    return (places >= 0) & (likeness >= _HERE) & recall.recentring[places] & (recall.sign[places] != 0)
 
 
 def moved_threshold(threshold: Float64Array, weight: Float64Array, score: Float64Array, policy: Policy) -> Float64Array:
@@ -58,5 +55,4 @@ def moved_threshold(threshold: Float64Array, weight: Float64Array, score: Float6
     band = np.searchsorted(edges, score, side="right")
     upper, lower = np.append(edges, 1.0)[band], np.append(edges[0], edges)[band]
     raised = threshold + np.clip(-weight, 0.0, 1.0) * np.maximum(upper - threshold, 0.0)
-    moved: Float64Array = raised - np.clip(weight, 0.0, 1.0) * np.maximum(threshold - lower, 0.0)
-    return moved
+    return raised - np.clip(weight, 0.0, 1.0) * np.maximum(threshold - lower, 0.0)

@@ -185,8 +185,7 @@ def _cost(tape: Tape, start: int, gas_units: int, value: Float64Array, swapped: 
     """Return gas, and fee and impact of swapping a share of the value, as a share of the value, [golems]."""
     swap = value * swapped
     slip = uniswap_v3.slippage_ppm(swap, tape.liquidity[start], tape.root[start], tape.market.fee_ppm, 0.0, 0.0)
-    cost: Float64Array = (gas_micros(tape, start, gas_units) + swap * slip * 1e-6) / value
-    return cost
+    return (gas_micros(tape, start, gas_units) + swap * slip * 1e-6) / value
 
 
 def _share_to_swap(fleet: Fleet, tape: Tape, h: int, start: int) -> Float64Array:
@@ -235,5 +234,4 @@ def _gains(
         ).sum(axis=0)
     quote, base = uniswap_v3.amounts(liquidity, *roots, tape.root[start])
     root = tape.root[stop]
-    gains: Float64Array = fees + uniswap_v3.worth(liquidity, *roots, root) - (quote + base / (root * root))
-    return gains
+    return fees + uniswap_v3.worth(liquidity, *roots, root) - (quote + base / (root * root))

@@ -286,8 +286,7 @@ class Fleet:
     def credits(self) -> Int64Array:
         """Credits of each golem: the sum of its partitions."""
         inference, gas = self.partitions
-        total: Int64Array = inference + gas
-        return total
+        return inference + gas
 
     def begin_with(
         self,

@@ -173,8 +173,7 @@ class Attention:
     @property
     def suppressed(self) -> BoolArray:
         """The golems that pass over their surprise."""
-        suppressed: BoolArray = self.judged & (self.draw < self.chance)
-        return suppressed
+        return self.judged & (self.draw < self.chance)
 
 
 def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> Attention:
@@ -209,8 +208,7 @@ def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, poli
     judged: golems whose tick the fixed gate put at T1.
     """
     away = ~sight.open & (fleet.debt_shares == 0.0) & (fleet.presence[regime] >= STAY_OUT)
-    settled: BoolArray = judged & away & (policy.gate.attention_after_ticks < fleet.tick)
-    return settled
+    return judged & away & (policy.gate.attention_after_ticks < fleet.tick)
 
 
 def count_thoughts(

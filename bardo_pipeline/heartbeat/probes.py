@@ -37,14 +37,12 @@ class Probes:
     def anomalies(self) -> BoolArray:
         """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
         _, high, sign = _limits(self.rules)
-        is_high: BoolArray = self.value * sign > high * sign
-        return is_high
+        return self.value * sign > high * sign
 
     @property
     def anomaly_count(self) -> Int64Array:
         """Number of anomalies of each golem."""
-        count: Int64Array = self.anomalies.sum(axis=0)
-        return count
+        return self.anomalies.sum(axis=0)
 
     @cached_property
     def severity(self) -> Int8Array:

@@ -168,5 +168,4 @@ class RecallHistory:
 def _first_sight(column: pa.ChunkedArray) -> Int64Array:
     """Return dictionary codes in order of first occurrence."""
     array = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-    codes_by_row: Int64Array = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes_by_row
+    return array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)

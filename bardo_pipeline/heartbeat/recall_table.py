@@ -201,8 +201,7 @@ def _believed(state: GrimoireState, rows: Int64Array, confidence: Int64Array, po
     """
     came = state["provenance"][rows] >= PROVENANCES.index(CAME_OVER[0])
     published = np.where(came, state["confidence_origin_ppm"][rows], confidence)
-    reaches_minimum: BoolArray = published >= ppm(policy.retrieval.confidence_min)
-    return reaches_minimum
+    return published >= ppm(policy.retrieval.confidence_min)
 
 
 def _coverage(

@@ -118,8 +118,7 @@ def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candida
 def _category(entries: pa.Table) -> Int64Array:
     """Return an integer code per category; unlisted categories get codes too."""
     names = [*CATEGORIES, *sorted(set(pc.unique(entries["category"]).to_pylist()) - CATEGORIES.keys())]
-    codes: Int64Array = pc.index_in(entries["category"], value_set=pa.array(names)).to_numpy().astype(np.int64)
-    return codes
+    return pc.index_in(entries["category"], value_set=pa.array(names)).to_numpy().astype(np.int64)
 
 
 def _without_hopeless(candidates: _Candidates, rules: InheritancePolicy) -> _Candidates:
@@ -148,8 +147,7 @@ def _best(group: Int64Array, quality: Int64Array, count: int) -> BoolArray:
     ends = np.cumsum(sizes)
     last = np.minimum(ends - sizes + count, ends) - 1
     least = np.where(sizes > 0, (np.arange(len(sizes)) << 21) - key[np.maximum(last, 0)], 0)
-    best: BoolArray = quality >= least[group]
-    return best
+    return quality >= least[group]
 
 
 def _by_merit(candidates: _Candidates, entries: pa.Table) -> Int64Array:

@@ -49,8 +49,7 @@ def modifiers(origin: pa.Array | pa.ChunkedArray, rules: RetrievalPolicy) -> Flo
     """Return KAT's factor on the importance of each prior; the boost of bloodstains is that of entries."""
     factors = np.array([1.0, rules.scar_sibling, 1.0, 1.0, rules.proposition_contradicted])
     places = pc.index_in(contiguous(origin), value_set=pa.array(ORIGINS)).to_numpy(zero_copy_only=False)
-    by_origin: Float64Array = factors[places]
-    return by_origin
+    return factors[places]
 
 
 _SCARS = """

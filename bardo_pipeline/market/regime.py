@@ -201,8 +201,7 @@ def _smoothed(inputs: Floats, keep: float) -> Floats:
 def _average_exponential(values: Floats, periods: int) -> Floats:
     """Return the exponential moving average with weight 2 / (periods + 1), starting at the first value."""
     alpha = 2.0 / (periods + 1)
-    average: Floats = values[0] + _smoothed(alpha * (values - values[0]), 1.0 - alpha)
-    return average
+    return values[0] + _smoothed(alpha * (values - values[0]), 1.0 - alpha)
 
 
 def _rsi(price: Floats, periods: int) -> Floats:

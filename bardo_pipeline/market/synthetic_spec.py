@@ -26,7 +26,6 @@ class Turn:
     flight: bool = True
 
     def __post_init__(self) -> None:
-        """Check ranges."""
         if self.bar < 0:
             raise ConfigError(f"a market turns at a bar from 0 up, not at {self.bar}")
 

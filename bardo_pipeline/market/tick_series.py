@@ -66,8 +66,7 @@ class Tape:
     def regime_start(self) -> Int64Array:
         """First tick of the regime of each tick."""
         change = np.r_[True, self.regime[1:] != self.regime[:-1]]
-        start: Int64Array = np.maximum.accumulate(np.where(change, np.arange(self.ticks), 0))
-        return start
+        return np.maximum.accumulate(np.where(change, np.arange(self.ticks), 0))
 
 
 def tape_of(market: Market, policy: Policy) -> Tape:

@@ -54,8 +54,7 @@ def appraise(
 def emotion_codes(pad: Float64Array) -> Int8Array:
     """Return positions in EMOTIONS by the octant of the mood's signs; zero counts as positive."""
     positive = pad >= 0.0
-    codes: Int8Array = _EMOTION_OF_OCTANT[positive[0] * 4 + positive[1] * 2 + positive[2]]
-    return codes
+    return _EMOTION_OF_OCTANT[positive[0] * 4 + positive[1] * 2 + positive[2]]
 
 
 def pad_congruence(pad_a: Float64Array, pad_b: Float64Array) -> Float64Array:
@@ -72,5 +71,4 @@ def pad_congruence(pad_a: Float64Array, pad_b: Float64Array) -> Float64Array:
 
 
 def _square_length(pad: Float64Array) -> Float64Array:
-    square: Float64Array = pad[0] * pad[0] + pad[1] * pad[1] + pad[2] * pad[2]
-    return square
+    return pad[0] * pad[0] + pad[1] * pad[1] + pad[2] * pad[2]

@@ -61,5 +61,4 @@ def hourly_cost(paid: Float64Array, hours: Float64Array, usual: Float64Array, po
     usual : cost of one usual act, which counts as `hourly_prior_weight` hours
     """
     prior = policy.credit.hourly_prior_weight
-    average: Int64Array = np.rint((paid + prior * usual) / (hours + prior)).astype(np.int64)
-    return average
+    return np.rint((paid + prior * usual) / (hours + prior)).astype(np.int64)

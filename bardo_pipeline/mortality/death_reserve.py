@@ -63,13 +63,9 @@ def _after_reflection(policy: DyingPolicy) -> int:
 
 def _price(share: Float64Array, low: int, high: int) -> Int64Array:
     """Interpolate a price between its bounds by the amount of work (clipped to [0, 1]), rounded up."""
-    price: Int64Array = low + np.ceil(np.clip(share, 0.0, 1.0) * (high - low)).astype(np.int64)
-    return price
+    return low + np.ceil(np.clip(share, 0.0, 1.0) * (high - low)).astype(np.int64)
 
 
 def _paid(price: Int64Array, price_min: int, balance: Int64Array, later: int) -> Int64Array:
     """Cap a price so that `later` stays in the balance; pay at most the minimum if the balance is too small."""
-    paid: Int64Array = np.where(
-        balance >= price_min + later, np.minimum(price, balance - later), np.minimum(price_min, balance)
-    )
-    return paid
+    return np.where(balance >= price_min + later, np.minimum(price, balance - later), np.minimum(price_min, balance))

@@ -41,8 +41,7 @@ def death_reserve_micros(first_balance_micros: Int64Array, policy: Policy) -> In
     share_ppm = round(policy.mortality.reserve_share * PPM)
     whole, rest = np.divmod(first_balance_micros, PPM)
     share = whole * share_ppm - (-rest * share_ppm // PPM)
-    reserve: Int64Array = np.maximum(share, policy.mortality.reserve_min_micros)
-    return reserve
+    return np.maximum(share, policy.mortality.reserve_min_micros)
 
 
 def predictive_fitness(held_count: Numbers, resolved_count: Numbers, policy: Policy) -> Float64Array:

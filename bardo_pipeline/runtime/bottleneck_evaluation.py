@@ -70,7 +70,6 @@ class Squeeze:
     pairs: int = 8
 
     def __post_init__(self) -> None:
-        """Check ranges."""
         for name in ("golems", "days", "heir_days", "heirs", "pairs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"a squeeze needs {name.replace('_', '-')} from 1 up, not {getattr(self, name)}")

@@ -34,7 +34,6 @@ class EntryCounts:
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __add__(self, other: EntryCounts) -> EntryCounts:
-        """Return the counts of both."""
         return EntryCounts(self.executed + other.executed, self.refused + other.refused)
 
     @property

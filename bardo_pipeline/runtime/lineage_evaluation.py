@@ -72,7 +72,6 @@ class Descent:
     turns: bool = True
 
     def __post_init__(self) -> None:
-        """Check ranges."""
         for name in ("golems", "days", "judged_days", "ancestors"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"a lineage needs {name.replace('_', '-')} from 1 up, not {getattr(self, name)}")

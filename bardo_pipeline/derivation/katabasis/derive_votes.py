@@ -87,8 +87,7 @@ def _is_cast(table: GrowingTable, ballots: Ballots, prefix: str) -> BoolArray:
     """Return which ballots are of cycles that the table holds."""
     golem_ids = ballots.causes["golem_id"].to_pylist()
     last = {g: -1 if (done := table.done(prefix + g)) is None else done for g in set(golem_ids)}
-    is_cast: BoolArray = ballots.causes["cycle"].to_numpy() <= np.array([last[g] for g in golem_ids], np.int64)
-    return is_cast
+    return ballots.causes["cycle"].to_numpy() <= np.array([last[g] for g in golem_ids], np.int64)
 
 
 def _votes_at_death(context: DerivationContext, deaths: pa.Table) -> Ballots:

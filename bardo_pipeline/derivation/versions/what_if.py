@@ -224,8 +224,7 @@ def compare(
 def _newest(context: DerivationContext) -> datetime | None:
     """Return the time of the last closed cycle, at which confidence is compared."""
     closes = context.projections.growing("cycles").read(["closed_at"])
-    newest: datetime | None = pc.max(closes["closed_at"]).as_py()
-    return newest
+    return pc.max(closes["closed_at"]).as_py()
 
 
 def _read(context: DerivationContext, name: str, golems: Sequence[str] | None) -> pa.Table:

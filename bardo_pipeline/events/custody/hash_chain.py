@@ -175,8 +175,7 @@ def _filled(array: pa.Array) -> NDArray[Any]:
         values = slots(array)
         return np.where(present(array), values, values.dtype.type(0)) if array.null_count else values
     filled = pc.fill_null(array, False) if array.null_count else array
-    booleans: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
-    return booleans
+    return filled.to_numpy(zero_copy_only=False)
 
 
 def _text_levels(array: pa.Array, edges: Int64Array) -> Iterator[tuple[memoryview, list[int]]]:

@@ -355,8 +355,7 @@ class LifeEvent(Part):
     @property
     def payload(self) -> Part:
         """The payload of its kind."""
-        payload: Part = getattr(self, ATTRIBUTE_OF[self.kind])
-        return payload
+        return getattr(self, ATTRIBUTE_OF[self.kind])
 
     def content_id(self) -> str:
         """Return the id derived from the content."""

@@ -50,8 +50,7 @@ class LoanActs:
     @property
     def executed(self) -> BoolArray:
         """Whether each loan was changed by its golem or the protocol."""
-        done: BoolArray = (self.action != NOTHING) & (self.status == EXECUTED)
-        return done
+        return (self.action != NOTHING) & (self.status == EXECUTED)
 
 
 def loan_term(name: str, asset: Int64Array, rules: LendingPolicy) -> Float64Array:

@@ -67,8 +67,7 @@ def slips(tape: Tape, t: int, swap: Float64Array, luck: Float64Array | float) ->
     """Return the slippage of swaps in ppm; 0 without a swap."""
     span = tape.price_high[t] / tape.price_low[t] - 1.0
     slip = uniswap_v3.slippage_ppm(swap, tape.liquidity[t], tape.root[t], tape.market.fee_ppm, span, luck)
-    out: Int64Array = np.where(swap > 0, slip, 0)
-    return out
+    return np.where(swap > 0, slip, 0)
 
 
 def gas_micros(tape: Tape, t: int, units: Int64Array | int) -> Float64Array:

@@ -147,5 +147,4 @@ def loan_counts(rows: Rows) -> Int64Array:
     """Return the number of loans of each row, 0 or 1."""
     if not rows.has("loan_shares"):
         return np.zeros(rows.count, np.int64)
-    counts: Int64Array = (rows["loan_shares"][:, 0] > 0.0).astype(np.int64)
-    return counts
+    return (rows["loan_shares"][:, 0] > 0.0).astype(np.int64)

@@ -601,11 +601,9 @@ class EventLog:
                 save_heads(self._index, self._known.heads, self._cycles.path, self._cycles_seen)
 
     def __enter__(self) -> Self:
-        """Return the log."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Close the log."""
         self.close()
 
 

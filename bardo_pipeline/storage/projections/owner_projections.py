@@ -116,8 +116,7 @@ class ProjectionsOfOwner(Projections):
 
     def _votes(self) -> Collection[str]:
         causes = self.growing("vote_causes").read(["vote_id"])
-        votes: list[str] = causes["vote_id"].to_pylist()
-        return votes
+        return causes["vote_id"].to_pylist()
 
     def _propositions(self) -> Collection[str]:
         whole = Projections(self.root, self.bucket_count, self._policy)
