@@ -124,7 +124,7 @@ def projected(
     asset: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult:
-    """Return the materialization of a projection; without new rows, its current fingerprint."""
+    """Return the materialization of a projection, with its present fingerprint also if no row was written."""
     rows, digest = sum(w.rows_written for w in written if w.table == table), stores.projections.digest(table)
     return materialized(
         stores, asset or table, seen, digest, rows_written=rows, version=version_of(stores, table), more=more

@@ -174,7 +174,7 @@ def _waves(due: Due) -> Iterator[Int64Array]:
 
 
 def _judge_and_stage(trials: _Trials, due: Due, pick: Int64Array, state: Hypotheses, policy: Policy) -> BoolArray:
-    """Judge and stage the hypotheses of these dreams, at most one per golem. Return the selected failures."""
+    """Judge and stage the hypotheses of these dreams (one per golem at most). Return the selected failures."""
     dreamers = Dreamers(due.golem[pick], due.cycle[pick], due.tick[pick], due.at_us[pick])
     live = trials.effects.take(np.flatnonzero(np.isin(trials.dream_of[trials.decision], pick)))
     hypotheses.judge(state, dreamers, hypotheses.independent(live, policy.prediction.check_ticks), policy)

@@ -37,7 +37,7 @@ def last_event_time(context: DerivationContext) -> datetime | None:
 
 
 def log_moment(context: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
-    """Return the last event time of the log, or a later time if an event of this kind has it, to keep them ordered.
+    """Return the time of a new event of this kind: the log's last event time, and after all events of the kind.
 
     at: result for an empty log; default: creation time of the home.
     """

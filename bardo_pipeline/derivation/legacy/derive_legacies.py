@@ -91,7 +91,7 @@ def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
 def _unwritten(
     context: DerivationContext, name: str, sources: tuple[str, ...], golems: Collection[str] | None
 ) -> pa.Table:
-    """Deaths of all or these golems whose last cycle is in all sources and that have no row, with their lives."""
+    """Return the deaths of all golems, or of these, that lack a row but have a last cycle in all sources; add lives."""
     table, deaths = context.projections.growing(name), recorded_deaths(context)
     if golems is not None:
         deaths = rows_of_golems(deaths, golems)

@@ -195,7 +195,7 @@ def summon(context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, no
         heirs = births_of(context, heirs_of(context, dead.golem_id))
         if heirs:
             heir_id, (existing, _) = next(iter(heirs.items()))
-            _check_same_terms(dead, heir_id, existing, birth, context)
+            _check_same_terms(dead, heir_id, existing, birth)
             return run.standing
         _check_before_recording(run)
         run.standing = _resumable_steps(run)
@@ -209,9 +209,7 @@ def summon(context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, no
     return standing
 
 
-def _check_same_terms(
-    dead: DeadGolem, heir_id: str, standing_birth: Born, wanted: Born, context: DerivationContext
-) -> None:
+def _check_same_terms(dead: DeadGolem, heir_id: str, standing_birth: Born, wanted: Born) -> None:
     money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
     if all(getattr(standing_birth, name) == getattr(wanted, name) for name in money):
         return

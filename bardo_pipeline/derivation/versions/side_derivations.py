@@ -194,7 +194,7 @@ _DESCRIBED = ("policy_hash", "passes_edition", "embedder", "golems")
 
 
 def _own_bytes(folder: Path) -> int:
-    """Return the size of files that no other folder links."""
+    """Return the bytes of the files that no other folder shares by a hard link."""
     return sum(status.st_size for _, status in files_below(folder) if status.st_nlink == 1)
 
 

@@ -87,7 +87,7 @@ class TableDifference:
 
 @dataclass(frozen=True)
 class Retrievals:
-    """Counts of recorded decisions by the entries that both grimoires would have retrieved.
+    """Counts of recorded decisions, by a comparison of what the two grimoires would have retrieved.
 
     Parameters
     ----------

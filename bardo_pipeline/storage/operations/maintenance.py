@@ -186,7 +186,7 @@ class _Run:
             if not self.dry_run and not compaction.damaged and _checkpoint(table.path, version) and sums is not None:
                 sums.catch_up()
         if not compaction.damaged:
-            # Readers find rows behind the trimmed commits by their version column, which a damaged file may lack.
+            # Without old commits, readers find new rows by the column `version`, which a damaged file may lack.
             self._trim(table.path, version, commits_kept)
         with self.home.lock(lock):
             self._sweep(table.path, table.stored())

@@ -104,7 +104,7 @@ class _Links(NamedTuple):
 
 
 def _check_links(golem_id: str, links: _Links, findings: Findings) -> _Links:
-    """Check the order of links; return each link once. A slice's link appears in each of its rows."""
+    """Check the order of links; return each link once, because a slice's link is in each of its rows."""
     if not len(links.number):
         return links
 
