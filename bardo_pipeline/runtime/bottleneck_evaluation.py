@@ -134,7 +134,7 @@ def squeeze(
     answers = _answers(context, pool, verdicts, choices, at_us)
     context.log.close()
     on_progress("heirs", 0.0)
-    worth = _heirs(tape, stop, choices, deaths, settings.heirs, policy)
+    worth = _heirs(tape, stop, choices, settings.heirs, policy)
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
     columns = right.select(["entry_id", "structure", "subject", "sign"]).to_pylist()
     truths = {row["entry_id"]: (row["structure"], row["subject"], row["sign"]) for row in columns}
@@ -244,7 +244,7 @@ def _answers(
 
 
 def _heirs(
-    tape: Tape, start: int, choices: dict[tuple[int, str], pa.Table], deaths: pa.Table, heirs: int, policy: Policy
+    tape: Tape, start: int, choices: dict[tuple[int, str], pa.Table], heirs: int, policy: Policy
 ) -> dict[tuple[int, str], float]:
     """Return the mean final worth (net asset value plus credits, micro-dollars) of the heirs of each choice.
 

@@ -269,4 +269,4 @@ def _list(stores: DerivationContext, format: str) -> None:
             (path.name[:16], bundle.golem_id, bundle.manifest["generation"], bundle.entries().num_rows,
              _signer(bundle, "{owner_id}"), remark)
         )  # fmt: skip
-    print_rows(None, ["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)
+    print_rows(["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)

@@ -40,7 +40,7 @@ def checks(
             (e.name, e.severity, orjson.dumps(e.limits).decode() if e.limits else "", e.description)
             for e in bundle_expectations(stores.policy)
         ]
-        print_rows(None, ["expectation", "severity", "limits", "says"], expectations, format)
+        print_rows(["expectation", "severity", "limits", "says"], expectations, format)
         return
     failures = bundle_failures(stores)
     if target is not None:

@@ -143,7 +143,7 @@ def sql(
         stores = inspected(home)
         propositions = stores.projections.read("consensus")["proposition_id"].to_pylist()
         names, rows = query_of_owner(stores.home, owner, propositions, query, limit)
-    print_rows(None, names, rows, format)
+    print_rows(names, rows, format)
 
 
 Derive = Annotated[

@@ -170,7 +170,7 @@ def list_tokens(home: opt.Home = None, format: opt.Format = "table") -> None:
         for token in OwnerTokens(Home.open(root_for_owner(home))).on_file()
         if named in (None, token.owner_id)
     ]
-    print_rows(None, ["token", "owner", "made"], rows, format)
+    print_rows(["token", "owner", "made"], rows, format)
 
 
 @app.command("revoke-token")
@@ -200,7 +200,7 @@ def list_(
             for name in golems
             for key in log.ring_of(name).keys
         ]
-    print_rows(None, ["golem", "key", "public_key", "from_tick", "revoked_from"], keys, format)
+    print_rows(["golem", "key", "public_key", "from_tick", "revoked_from"], keys, format)
 
 
 def _record(log: EventLog, golem: str, kind: type[Part], **payload: object) -> None:

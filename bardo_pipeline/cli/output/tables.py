@@ -78,7 +78,7 @@ def print_records(title: str | None, records: Sequence[Mapping[str, Any]]) -> No
     print_table(title, list(records[0]), [tuple(record.values()) for record in records])
 
 
-def print_rows(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: str) -> None:
+def print_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: str) -> None:
     """Print rows as table, csv or json: one object a row."""
     if format == "json":
         print_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -86,7 +86,7 @@ def print_rows(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any
         cells = [[visible(value) if isinstance(value, str) else value for value in row] for row in rows]
         csv.writer(sys.stdout).writerows([names, *cells])
     else:
-        print_table(title, names, rows)
+        print_table(None, names, rows)
 
 
 def print_table(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

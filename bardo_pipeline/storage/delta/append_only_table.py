@@ -87,7 +87,8 @@ class AppendOnlyTable:
         if sums is not None:
             sums.follow(self._opened_at)  # add lines that a killed process did not write
         self._earlier = earlier
-        self._stored_columns = self._compared_columns()
+        self.columns = self._compared_columns()
+        """The columns of the table's files."""
 
     def opened_state(self) -> tuple[dict[str, object], int]:
         """Return the facts of the commit at which the table was opened, and the rows of its files there."""
@@ -96,11 +97,6 @@ class AppendOnlyTable:
 
     def _compared_columns(self) -> StoredColumns:
         return stored_columns(self._handle, self.path, self.schema, self._earlier, grows=True)
-
-    @property
-    def columns(self) -> StoredColumns:
-        """The columns of the table's files."""
-        return self._stored_columns
 
     @property
     def table_id(self) -> str:
@@ -154,7 +150,7 @@ class AppendOnlyTable:
         pyarrow writes the file because Delta checks NOT NULL in every leaf again, which doubles the time.
         """
         assert rows.schema.equals(self.schema), f"{self.path}: the rows have other columns than the table"
-        self._stored_columns.check_writable(self.path)
+        self.columns.check_writable(self.path)
         path = self.path / f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
@@ -212,7 +208,7 @@ class AppendOnlyTable:
         with writing_to(self.path):
             if self._durable:
                 sync_folder(self._log)
-        self._commits.at, self._stored_columns = committed, replace(self._stored_columns, absent=())
+        self._commits.at, self.columns = committed, replace(self.columns, absent=())
         if self._checkpoint is not None:
             with suppress(OSError):  # the pointer only saves time
                 commits.point_to(self.path, self._checkpoint)
@@ -248,13 +244,13 @@ class AppendOnlyTable:
                 return None
 
     def _widened_metadata(self) -> dict[str, object] | None:
-        if not self._stored_columns.absent:
+        if not self.columns.absent:
             return None
         handle = self._delta()
-        self._stored_columns = self._compared_columns()  # another handle may have added columns meanwhile
-        if not self._stored_columns.absent:
+        self.columns = self._compared_columns()  # another handle may have added columns meanwhile
+        if not self.columns.absent:
             return None
-        fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self._stored_columns.absent)).fields]
+        fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(self.columns.absent)).fields]
         return commits.metadata_as(handle, Schema(fields))
 
     def stored(self) -> list[StoredFile]:
@@ -415,7 +411,7 @@ class AppendOnlyTable:
         return rows if len(parts) == 1 else pa.concat_tables(parts)
 
     def _scanned(self, paths: Sequence[str], columns: Sequence[str] | None, filter: ds.Expression | None) -> pa.Table:
-        return scan(paths, self.schema, columns, filter, self._stored_columns)
+        return scan(paths, self.schema, columns, filter, self.columns)
 
     def load_parts(
         self,

@@ -104,12 +104,7 @@ class TextModelEmbedder:
     """
 
     def __init__(self, model: TextModel, identity: EmbedderIdentity, *, prefix: str, batch_size: int) -> None:
-        self._model, self._identity, self._prefix, self._batch_size = model, identity, prefix, batch_size
-
-    @property
-    def identity(self) -> EmbedderIdentity:
-        """The key of this embedder's vectors."""
-        return self._identity
+        self._model, self.identity, self._prefix, self._batch_size = model, identity, prefix, batch_size
 
     def embed(self, texts: Sequence[str]) -> Float32Array:
         """Embed texts to rows of L2 norm 1: [len(texts), dimension]."""
@@ -117,7 +112,7 @@ class TextModelEmbedder:
 
     def raw(self, texts: Sequence[str]) -> Float64Array:
         """Embed texts to rows of the model's own length: [len(texts), dimension]."""
-        vectors = np.empty((len(texts), self._identity.dimension), dtype=np.float64)
+        vectors = np.empty((len(texts), self.identity.dimension), dtype=np.float64)
         inputs = [self._prefix + preprocess(text) for text in texts]
         # Texts of similar length share a batch, because padding costs as much as text. Vectors do not depend on it.
         order = sorted(range(len(inputs)), key=lambda at: len(inputs[at]))

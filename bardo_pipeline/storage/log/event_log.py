@@ -87,7 +87,7 @@ class EventLog:
     """
 
     def __init__(self, home: Home, policy: Policy | None = None, *, durable: bool = True, chained: bool = True) -> None:
-        self._home, self._policy, self._durable, self._chained = home, policy or Policy(), durable, chained
+        self.home, self._policy, self._durable, self._chained = home, policy or Policy(), durable, chained
         self._mutex, self._index = RLock(), home.index / "heads.arrow"
         with writing_to(home.root), home.lock(_LOCK):
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
@@ -107,8 +107,8 @@ class EventLog:
             stats_columns,
             policy=self._policy,
             durable=self._durable,
-            sums=Sums(self._home, path),
-            by_version=path == self._home.cycles,
+            sums=Sums(self.home, path),
+            by_version=path == self.home.cycles,
         )
 
     # cycles
@@ -191,7 +191,7 @@ class EventLog:
         return judge(
             batch.grouped,
             self._known,
-            leased=lambda golem_ids: leased(self._home, golem_ids - leased_golems),
+            leased=lambda golem_ids: leased(self.home, golem_ids - leased_golems),
             on_record=self._on_record,
             unsigned=unsigned,
             unsealed_rows=lambda sealing: must_be_sealed(batch.records, sealing),
@@ -215,7 +215,7 @@ class EventLog:
                 f"writer {stamp.writer}: segment {stamp.segment} or a later one is in the log, but {count} of these "
                 "records are not: number segments upwards, and retry a segment with the same records"
             )
-        rows = batch.rows(linked, self._home.bucket_count, version)
+        rows = batch.rows(linked, self.home.bucket_count, version)
         adds = self._write_files(rows)
         committed = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=version)
         assert committed == version, "only the holder of the log's lock commits"
@@ -242,11 +242,6 @@ class EventLog:
         golem_ids, link = golem_column(rows), rows.column("link")
         self._known.heads.follow(golem_ids, pc.struct_field(link, "number"), pc.struct_field(link, "hash"))
         return self._known.heads.record(golem_ids, rows.column("tick").to_numpy())
-
-    @property
-    def home(self) -> Home:
-        """Home of the log."""
-        return self._home
 
     def tip(self, golem_id: str) -> Tip:
         """Return the newest link of a golem's chain."""
@@ -437,7 +432,7 @@ class EventLog:
             has_records=lambda golem_id: self._known.tip(golem_id).number > 0,
         )  # fmt: skip
         deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - write.leased_golems
-        for golem_id, why in leased(self._home, deciding).items():
+        for golem_id, why in leased(self.home, deciding).items():
             raise LeaseError(f"golem {golem_id} {why}")
         self._known.check(fresh)
         return fresh
@@ -567,8 +562,8 @@ class EventLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._mutex, writing_to(self._home.root), self._home.lock(_LOCK):
-            self._home.raise_version()
+        with self._mutex, writing_to(self.home.root), self.home.lock(_LOCK):
+            self.home.raise_version()
             self._refresh()
             yield
 
