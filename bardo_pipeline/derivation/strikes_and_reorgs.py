@@ -253,10 +253,7 @@ def _record(context: DerivationContext, first: Sequence[LifeEvent], due: Withdra
 def _losses(context: DerivationContext, root: Root, retractions: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
     """Return the entries of a bundle that depend on later retractions of a golem's records, with reasons.
 
-    Parameters
-    ----------
-    root : content of the bundle from that golem
-    lost : entries withdrawn from that golem
+    root: content of the bundle from that golem. lost: entries withdrawn from that golem.
     """
     losses, ids = inherited_losses(root, lost), _ids_by_structure(root)
     causes = [c for c in retractions.causes if c.golem_id == root.golem_id and c.tick_from]

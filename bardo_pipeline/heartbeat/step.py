@@ -225,9 +225,7 @@ def _probe(
 def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None, at_us: int, policy: Policy) -> Int64Array:
     """Charge inference to the credits, down to zero; a golem without credits dies. Gas was paid when it was sent.
 
-    Returns
-    -------
-    inference, gas and credits really consumed, in micro-dollars, and whether the golem acted, [4, golems]
+    Return inference, gas and credits really consumed, in micro-dollars, and whether the golem acted, [4, golems].
     """
     bill = np.zeros((4, fleet.size), np.int64)
     inference, gas, consumed, acted = bill

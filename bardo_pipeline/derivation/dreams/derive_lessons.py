@@ -79,10 +79,7 @@ def _out_of_order(table: ReplaceableTable, new_rows: pa.Table, since: int | None
 def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.Table, remade: set[str]) -> pa.Table:
     """Return the lessons of some buckets after new hypothesis rows.
 
-    Parameters
-    ----------
-    standing : the lessons of these buckets now
-    remade : golems whose lessons are made again from all their hypotheses
+    standing: the lessons of these buckets now. remade: golems whose lessons are made again from all their hypotheses.
     """
     new_rows = queries.rows_of_other_golems(new_rows, remade)
     decisions = lesson_decisions(new_rows, (), context.policy, standing)

@@ -124,9 +124,7 @@ def _confirmed_failures(
 ) -> pa.Table:
     """Return the failed outcomes that were confirmed in each golem's first to last cycle, with that cycle.
 
-    Parameters
-    ----------
-    records : OUTCOME_COLUMNS of these cycles; the failed decisions may be older
+    records: OUTCOME_COLUMNS of these cycles; the failed decisions may be older.
     """
     failed = failures_among(outcomes_of(records, _NO_DEATHS, context.policy))
     ticks = checked_failures(records, context.policy)
@@ -161,10 +159,7 @@ def _failure_rows(
 ) -> pa.Table:
     """Return the rows (FAILURE_SCHEMA) of failed outcomes.
 
-    Parameters
-    ----------
-    earlier : the golems' earlier failures; by default all in the table
-    decisions : the curator's decisions about the golems; by default all in the table
+    earlier: the golems' earlier failures. decisions: the curator's decisions about them. By default all in the tables.
     """
     if not outcomes.num_rows:
         return FAILURE_SCHEMA.empty_table()

@@ -289,11 +289,7 @@ def _read_reserves(
     """Return the names of the read files and the Aave reserves of both tokens at these minutes.
 
     A minute without rates gets the last known ones; the first minutes get the first known ones. Raises TraceError if a
-    token has no file or a file is malformed.
-
-    Parameters
-    ----------
-    files : by chain and token; read files are removed
+    token has no file or a file is malformed. files: by chain and token; read files are removed.
     """
     read: tuple[str, ...] = ()
     reserves = []
