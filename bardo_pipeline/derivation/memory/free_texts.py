@@ -294,9 +294,9 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
     """Return the rows of the highest scores above 0, best first; ties by newness."""
-    rows = highest(score, count)
+    rows, scores = highest(score, count)
     at_us = np.concatenate([view.at_us[: view.size] for view in views])[rows]
-    return rows[np.lexsort((rows, -at_us, -score[rows]))][:count].tolist()
+    return rows[np.lexsort((rows, -at_us, -scores))][:count].tolist()
 
 
 def _hit(
