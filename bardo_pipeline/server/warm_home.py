@@ -17,12 +17,14 @@ from pathlib import Path
 from threading import Lock, local
 from typing import Any, Generic, TypeVar, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, open_grimoire
 from bardo_pipeline.derivation.memory.search import newest_event_time_us
+from bardo_pipeline.derivation.memory.shared_texts import open_texts
 from bardo_pipeline.errors import BackpressureError, BardoError, InputError, ServerError
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
 from bardo_pipeline.storage.delta.table_specs import TABLES
@@ -196,10 +198,12 @@ class WarmHome:
         kept: Stamp | None = getattr(self._local, "stamp", None)
         return stamp_of(context) if kept is None else kept
 
-    def warm_up(self) -> None:
-        """Open a context and load the embedding model, so that the first request does not wait for them."""
+    def warm_up(self, now: datetime) -> None:
+        """Open a context, the texts and the embedding model, so that the first request does not wait for them."""
         with self.context(None) as context:
             stamp_of(context)
+            open_texts(context, now)
+            pa.default_memory_pool().release_unused()  # the columns of the vectors
             context.embedder.embed(["warm"])
 
     def grimoire(
