@@ -96,11 +96,7 @@ def record_drawn_texts(context: DerivationContext, golems: Sequence[str], count:
             for number, words in enumerate(islice(texts, _BATCH), first)
         ]
         context.log.record(events, START)
-        names = ("event_id", "golem_id", "observed_at")
-        docs = [
-            doc_of({n: getattr(event, n) for n in names} | {"text_stored": event.payload.model_dump()}, Policy())
-            for event in events
-        ]
+        docs = [doc_of(event.event_id, 0, tuple(event.payload.model_dump().values()), Policy()) for event in events]
         context.log.record_vectors(_vectors(context, [doc.text_hash for doc in docs], rng))
 
 

@@ -6,7 +6,6 @@ of computing them. Hashing and embedding both use the text returned by `preproce
 
 import hashlib
 import json
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,8 +19,6 @@ from bardo_pipeline.errors import QueryError
 
 PREPROCESS = "NFC; whitespace collapsed to one space; stripped"
 """Describes `preprocess`; part of every embedder's identity, so it changes whenever the code changes."""
-
-_WHITESPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def unit(raw: Float64Array) -> Float32Array:
 
 def preprocess(text: str) -> str:
     """Return the text to hash and embed: NFC, whitespace collapsed to one space, stripped."""
-    return _WHITESPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def check_question(question: str, bytes_max: int) -> str:

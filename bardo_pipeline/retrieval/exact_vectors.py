@@ -7,6 +7,7 @@ with others have equal cosines, on any processor. Source: ADR 0093.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from math import isqrt
 
 import numpy as np
@@ -17,6 +18,8 @@ from bardo_pipeline.arrays import Float32Array, Float64Array
 STEPS = 100_000
 """Steps of a cosine from 0 to 1."""
 
+_BLOCK = 32  # texts
+_SHARED_FROM = 16_384  # texts of which a second thread takes half: it costs as much time as it saves for fewer
 _LENGTH_MAX = 4_096  # float32 is exact for whole numbers up to 2 ** 24, the product of two vectors of this length
 
 
@@ -27,21 +30,30 @@ def scale_of(dimension: int) -> int:
 
 def exact(vectors: NDArray[np.floating]) -> Float32Array:
     """Return unit vectors in steps of 1 / scale_of(dimension), as whole numbers."""
-    scaled: Float32Array = np.rint(np.asarray(vectors, np.float32) * np.float32(scale_of(vectors.shape[-1])))
-    return scaled
+    scaled: Float32Array = np.asarray(vectors, np.float32) * np.float32(scale_of(vectors.shape[-1]))
+    return np.rint(scaled, out=scaled)
 
 
 def products(texts: Float32Array, questions: Float32Array) -> Float32Array:
     """Return the product of each question with each text [questions, texts]. Both have exact rows.
 
-    One question alone is cheaper row by row. A matrix product of fifteen costs a third more than one of sixteen, so
-    questions are filled up to a multiple of four.
+    Blocks of a few texts take two thirds of the time of one large product, because no text is copied first.
     """
-    if len(questions) == 1:
-        return np.asarray(np.einsum("ij,j->i", texts, questions[0]))[None, :]
-    padded = np.zeros((-len(questions) % 4 + len(questions), questions.shape[1]), np.float32)
-    padded[: len(questions)] = questions
-    return np.ascontiguousarray((texts @ padded.T).T[: len(questions)])
+    count, product = len(texts) // _BLOCK, np.empty((len(questions), len(texts)), np.float32)
+    whole = count * _BLOCK
+    blocks = texts[:whole].reshape(count, _BLOCK, texts.shape[1]).transpose(0, 2, 1)
+    results = product[:, :whole].reshape(len(questions), count, _BLOCK).swapaxes(0, 1)
+
+    def fill(part: slice) -> None:
+        np.matmul(questions, blocks[part], out=results[part])
+
+    if len(texts) < _SHARED_FROM:
+        fill(slice(None))
+    else:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(fill, (slice(count // 2), slice(count // 2, None))))
+    product[:, whole:] = questions @ texts[whole:].T
+    return product
 
 
 def cosine_steps(product: Float32Array, dimension: int) -> Float64Array:

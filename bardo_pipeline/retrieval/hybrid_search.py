@@ -5,7 +5,7 @@ Source: TOOLS (memory_search), MEM-10, canon 23; ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,15 +91,18 @@ class Rows(NamedTuple):
     describe: Callable[[int], tuple[str, str, str, str]]
 
 
-def highest(scores: Float64Array, count: int) -> Int64Array:
-    """Return the rows of the highest scores above 0, in order: `count` of them with all ties, or all if there are less.
+def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]:
+    """Return the rows of the highest scores above 0, in order, and these scores, rounded to 9 decimals.
 
-    The maxima of blocks give a bound below which no row is wanted, which saves sorting.
+    There are `count` of them with all ties, or all if there are less. The maxima of blocks give a bound below which no
+    row is wanted, which saves rounding and sorting.
     """
     width = max(1, len(scores) // (8 * count))
     maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
-    rows = np.flatnonzero((scores >= _at_place(maxima, count)) & (scores > 0.0))
-    return rows[scores[rows] >= _at_place(scores[rows], count)]
+    rows = np.flatnonzero(scores >= _at_place(maxima, count) - 2e-9)  # rounded, they may be equal
+    rounded = np.round(scores[rows], 9)
+    is_high = (rounded >= _at_place(rounded, count)) & (rounded > 0.0)
+    return rows[is_high], rounded[is_high]
 
 
 def _at_place(scores: Float64Array, place: int) -> float:
@@ -154,31 +157,30 @@ class Candidates:
         if not self.size:
             return []
         relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
-        score = np.round(relevant * self._weight, 9)
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-        for ranked in sorted(self._described(row, score) for row in self._highest_rows(score, count)):
+        for ranked in sorted(self._described(*row) for row in self._highest_rows(relevant * self._weight, count)):
             best.setdefault(int(self._key[ranked[-1]]), ranked)
         return [
-            SearchRow(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), float(score[row]),
+            SearchRow(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), -ranked[0],
                   int(self._holders[key]))
             for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
             for row in [ranked[-1]]
         ]  # fmt: skip
 
-    def _highest_rows(self, score: Float64Array, count: int) -> list[int]:
-        """Return the highest rows that have `count` texts together, with all ties of the last one."""
+    def _highest_rows(self, score: Float64Array, count: int) -> Iterable[tuple[int, float]]:
+        """Return the highest rows that have `count` texts together, with all ties of the last one, and their scores."""
         wanted = 4 * count
         while True:  # many rows may share a text
-            rows = highest(score, wanted)
+            rows, scores = highest(score, wanted)
             if len(rows) < wanted or len(np.unique(self._key[rows])) >= count:
                 break
             wanted *= 8
-        rows = rows[np.argsort(-score[rows], kind="stable")]
-        first = np.sort(np.unique(self._key[rows], return_index=True)[1])
-        last = first[min(count, len(first)) - 1] if len(first) else 0
-        return rows[score[rows] >= score[rows[last]]].tolist() if len(rows) else []
+        order = np.argsort(-scores, kind="stable")
+        first = np.sort(np.unique(self._key[rows[order]], return_index=True)[1])
+        is_wanted = scores >= (scores[order[first[:count][-1]]] if len(first) else 0.0)
+        return zip(rows[is_wanted].tolist(), scores[is_wanted].tolist(), strict=True)
 
-    def _described(self, row: int, score: Float64Array) -> tuple[float, str, str, str, str, str, int]:
+    def _described(self, row: int, score: float) -> tuple[float, str, str, str, str, str, int]:
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
         described = self._parts[part].describe(int(self._places[part][row - self._starts[part]]))
-        return (-score[row], self._parts[part].store, *described, row)
+        return (-score, self._parts[part].store, *described, row)

@@ -87,7 +87,7 @@ def insights_in(view: View, operations: Iterable[Mapping[str, Any]], policy: Pol
 
 def _first_state(doc: Doc, added: Mapping[str, Any] | None) -> KnownInsight:
     """Return an insight before any vote. added: content of its ADD; None for a text that no operation added."""
-    stored = doc.payload
+    stored = doc.stored
     first = KnownInsight(
         doc.doc_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"],
         ppm(doc.worth if added is None else added["confidence"]), doc.at, doc.at, text_ids=frozenset({doc.doc_id}),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bardo_pipeline.arrays import Float32Array, Int64Array
+from bardo_pipeline.arrays import Float32Array, Int64Array, IntegerArray
 
 Int32Array = NDArray[np.int32]
 
@@ -50,11 +50,13 @@ class Postings:
         """Add the words of new texts, one row per occurrence. text: higher than every text before."""
         if not len(text):
             return
-        span = int(word.max()) + 1
-        keys, pair = np.unique(text * span + word, return_inverse=True)
-        beside = np.bincount(pair, weights=is_beside, minlength=len(keys)).astype(np.float32)
-        in_text = np.bincount(pair, minlength=len(keys)).astype(np.float32) - beside
-        runs = [*self.runs, _run((keys % span).astype(np.int32), (keys // span).astype(np.int32), in_text, beside)]
+        span = int(text.max()) + 1
+        places = np.sort((word * span + text) * 2 + is_beside)
+        starts = _starts(places // 2)
+        beside = np.add.reduceat(places % 2, starts[:-1]).astype(np.float32)
+        words, texts = np.divmod(places[starts[:-1]] // 2, span)
+        in_text = np.diff(starts).astype(np.float32) - beside
+        runs = [*self.runs, _run(words.astype(np.int32), texts.astype(np.int32), in_text, beside)]
         while len(runs) > 1 and len(runs[-2].texts) < 2 * len(runs[-1].texts):
             last, before = runs.pop(), runs.pop()
             runs.append(_merged(before, last))
@@ -80,13 +82,17 @@ def _parts(runs: tuple[Run, ...], word: int) -> Iterator[Occurrences]:
 
 
 def _run(word: Int32Array, text: Int32Array, in_text: Float32Array, beside: Float32Array) -> Run:
-    """Sort pairs, which are in the order of their texts, by word."""
-    order = np.argsort(word, kind="stable")
-    words, first = np.unique(word[order], return_index=True)
-    starts = np.append(first, len(word)).astype(np.int64)
-    return Run(words, starts, text[order], in_text[order], beside[order])
+    """Return the run of pairs that are sorted by word."""
+    starts = _starts(word)
+    return Run(word[starts[:-1]], starts, text, in_text, beside)
+
+
+def _starts(ordered: IntegerArray) -> Int64Array:
+    """Return the begin of each stretch of equal numbers, and the end of the last."""
+    return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1, [len(ordered)]])
 
 
 def _merged(before: Run, last: Run) -> Run:
     word = np.concatenate([np.repeat(run.words, np.diff(run.starts)) for run in (before, last)])
-    return _run(word, *(np.concatenate([a, b]) for a, b in zip(before[2:], last[2:], strict=True)))
+    order = np.argsort(word, kind="stable")
+    return _run(word[order], *(np.concatenate([a, b])[order] for a, b in zip(before[2:], last[2:], strict=True)))

@@ -8,16 +8,17 @@ Source: TOOLS (memory_store_episode); ADR 0080.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import orjson
+import pyarrow as pa
 
+from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import text_hash
-from bardo_pipeline.retrieval.text_index import FACETS, Doc
+from bardo_pipeline.retrieval.text_index import FACETS, STORED, Doc
 from bardo_pipeline.retrieval.words import date_words, day_of
 
 SPEAKER_NAMES = ("speaker", "author", "sender", "from", "user", "role", "name")
@@ -26,42 +27,52 @@ DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_tim
 """Names in an outcome that state speaker, session and date, the first that is there."""
 
 _VALUES_MAX = 64
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")
 _SAYS = re.compile(r"^\s*(?:[\[(]([^\])\n]{3,60})[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
 """A text that begins with the name of its speaker, behind a date in brackets at most."""
 
 
-def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
-    """Return the text of an event (columns event_id, golem_id, observed_at and text_stored)."""
-    stored = row["text_stored"]
-    outcome = orjson.loads(stored["outcome"]) if stored["outcome"] is not None else None
+def docs_of(rows: pa.Table, policy: Policy, stated: Collection[str] = ()) -> list[tuple[str, Doc]]:
+    """Return golem and text of each event (columns event_id, golem_id, observed_at and text_stored)."""
+    fields = rows["text_stored"].combine_chunks()
+    columns = [fields.field(name).to_pylist() for name in STORED]
+    names = rows["event_id"].to_pylist(), rows["golem_id"].to_pylist(), micros(rows, "observed_at").tolist()
+    return [
+        (golem_id, doc_of(event_id, at_us, values, policy, stated))
+        for event_id, golem_id, at_us, values in zip(*names, zip(*columns, strict=True), strict=True)
+    ]
+
+
+def doc_of(event_id: str, at_us: int, values: tuple[Any, ...], policy: Policy, stated: Collection[str] = ()) -> Doc:
+    """Return the text of an event. at_us: moment in UTC microseconds. values: its fields, in the order of STORED."""
+    sort, said, reflection, tool, result, importance, tags, category, session, place, speaker, *rest = values
+    told_at, chain, pair, _ = rest
+    outcome = orjson.loads(result) if result is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
-    quoted = _SAYS.match(stored["text"])
-    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (quoted[2] if quoted else "")
-    date = date_words(stored["told_at"]) if stored["told_at"] is not None else _named(named, DATE_NAMES)
-    told_on = day_of(date or (quoted[1] if quoted and quoted[1] else ""))
-    session = stored["session"] or _named(named, SESSION_NAMES) or told_on
-    text = stored["text"] if stored["reflection"] is None else f"{stored['text']} {stored['reflection']}"
+    quoted = _SAYS.match(said)
+    speaker = speaker or _named(named, SPEAKER_NAMES) or (quoted[2] if quoted else "")
+    date = date_words(told_at) if told_at is not None else _named(named, DATE_NAMES)
+    session = session or _named(named, SESSION_NAMES) or day_of(date or (quoted[1] if quoted and quoted[1] else ""))
+    text = said if reflection is None else f"{said} {reflection}"
     spoken = text if quoted or not speaker else f"{speaker}: {text}"
-    beside = [date, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
-    at_us = micros_of(row["observed_at"])
+    beside = [date, *tags, *[word for word in (tool, category, chain, pair) if word], *_values(outcome, speaker)]
     return Doc(
-        doc_id=row["event_id"],
-        order=(at_us, stored["place"] or 0, row["event_id"]),
+        doc_id=event_id,
+        order=(at_us, place or 0, event_id),
         text=text,
         spoken=spoken,
         text_hash=text_hash(spoken),
-        sort=stored["sort"],
+        sort=sort,
         at_us=at_us,
-        strength_days=getattr(policy.decay, f"{stored['importance']}_days"),
-        beside=" ".join([*beside, *_values(outcome, speaker)]),
+        strength_days=getattr(policy.decay, f"{importance}_days"),
+        beside=" ".join(beside),
         speaker=speaker,
         session=session,
-        upserts=stored["sort"] != "episode",
-        worth=policy.curator.confidence_insight if stored["sort"] == "insight" else 1.0,
-        facets=tuple(stored[name] if name != "session" else session for name in FACETS),
-        payload=stored,
+        upserts=sort != "episode",
+        stated=event_id in stated,
+        worth=policy.curator.confidence_insight if sort == "insight" else 1.0,
+        facets=(sort, tool, category, chain, pair, session),
+        values=values,
     )
 
 
@@ -69,12 +80,6 @@ def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
     """Return a text without neighbours, such as an entry of a grimoire."""
     facets = (sort, *(None,) * (len(FACETS) - 1))
     return Doc(doc_id, (place, 0, doc_id), text, text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
-
-
-def micros_of(moment: datetime) -> int:
-    """Return a moment as UTC microseconds."""
-    delta = moment - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -87,6 +92,8 @@ def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 def _values(outcome: Any, speaker: str) -> list[str]:
     """Return the words of an outcome: names and values, without ids and the speaker."""
+    if outcome is None:
+        return []
     words = (word for word in _leaves(outcome) if word != speaker)
     return list(islice(words, _VALUES_MAX))
 

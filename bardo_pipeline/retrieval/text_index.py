@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
+from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, exact, products
 from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
 from bardo_pipeline.retrieval.words import stems
@@ -24,6 +25,9 @@ _ROOM = 64
 NONE, LONE = -1, -2
 FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 """Names by which a search filters texts."""
+
+STORED = tuple(StoredText.model_fields)
+"""Names of the fields of a text's event."""
 
 
 class Doc(NamedTuple):
@@ -35,6 +39,7 @@ class Doc(NamedTuple):
     later text like it is its upvote (canon 17). stated: whether it is no upvote itself, because an operation on
     insights states it. worth: confidence of an insight, and the share that retention keeps of another text. origin:
     shard from which it was inherited, "" for an own text. facets: values that filters compare, in the order of FACETS.
+    values: fields of its event, in the order of STORED; none for a derived text.
     """
 
     doc_id: str
@@ -53,7 +58,12 @@ class Doc(NamedTuple):
     worth: float = 1.0
     origin: str = ""
     facets: tuple[str | None, ...] = ()
-    payload: Any = None
+    values: tuple[Any, ...] = ()
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Fields of the text's event by name."""
+        return dict(zip(STORED, self.values, strict=True))
 
     @property
     def at(self) -> datetime:
@@ -65,22 +75,24 @@ class View(NamedTuple):
     """A snapshot of a shard: its first `size` texts.
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
-    vectors: rows of `exact`, zeros without a vector. before: LONE for a text that has no neighbours by nature. after
-    may name texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts that stand for
-    themselves. voted: confidence that votes leave an insight, NaN for a text without votes of an operation. codes:
-    number of each facet's value, by column, and of its text in the last one. inherited: texts of another origin.
+    vectors: rows of `exact`, zeros for a text that is_waiting for one. before: LONE for a text that has no neighbours
+    by nature. after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts
+    that stand for themselves. voted: confidence that votes leave an insight, NaN for a text without votes of an
+    operation. codes: number of each facet's value, by column, and of its text in the last one. inherited: texts of
+    another origin.
     """
 
     key: str
     size: int
     docs: Sequence[Doc]
     runs: tuple[Run, ...]
+    session_count: int
+    speakers: frozenset[int]
+    inherited: Sequence[int]
     length: Float32Array
     before: Int32Array
     after: Int32Array
     session: Int32Array
-    session_count: int
-    speakers: frozenset[int]
     at_us: Int64Array
     strength: Float32Array
     worth: Float64Array
@@ -89,12 +101,12 @@ class View(NamedTuple):
     upvotes: Int32Array
     voted: Float64Array
     codes: Int32Array
-    inherited: Sequence[int]
+    is_waiting: BoolArray
 
 
 _COLUMNS = {
     "length": 0, "strength": 0, "before": NONE, "after": NONE, "session": 0, "at_us": 0, "worth": 0, "vectors": 0,
-    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "codes": 0,
+    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "codes": 0, "is_waiting": 0,
 }  # fmt: skip
 """Arrays of a shard, and the value of each for a text that is not added yet."""
 
@@ -110,10 +122,8 @@ class Shard:
     postings: Postings = field(default_factory=Postings)
     speakers: set[int] = field(default_factory=set)
     inherited: list[int] = field(default_factory=list)
-    _names: set[str] = field(default_factory=set)
     _sessions: dict[str, int] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
-    _waiting: dict[str, list[int]] = field(default_factory=dict)
     _undecided: list[int] = field(default_factory=list)
     _standing: dict[str, tuple[list[int], Float32Array]] = field(default_factory=dict)
 
@@ -125,15 +135,13 @@ class Shard:
         self.worth = np.zeros(_ROOM)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
         self.voted = np.full(_ROOM, np.nan)
-        self.codes = np.zeros((_ROOM, len(FACETS) + 1), np.int32)
+        self.codes, self.is_waiting = np.zeros((_ROOM, len(FACETS) + 1), np.int32), np.zeros(_ROOM, bool)
 
     def view(self) -> View:
         """Return a snapshot."""
         return View(
-            self.key, len(self.docs), self.docs, self.postings.runs, self.length, self.before, self.after,
-            self.session, len(self._sessions), frozenset(self.speakers), self.at_us,
-            self.strength, self.worth, self.vectors, self.stands_for,
-            self.upvotes, self.voted, self.codes, self.inherited,
+            self.key, len(self.docs), self.docs, self.postings.runs, len(self._sessions), frozenset(self.speakers),
+            self.inherited, **{name: getattr(self, name) for name in _COLUMNS},
         )  # fmt: skip
 
     def add(self, docs: Sequence[Doc], number_of: dict[str, int], code_of: dict[str | None, int]) -> None:
@@ -148,12 +156,14 @@ class Shard:
         text, word, is_beside = _occurrences(docs, number_of)
         self.postings.add(text + first, word, is_beside)
         self.length[first : first + count] = np.bincount(text[~is_beside], minlength=count)
-        for speaker in {doc.speaker for doc in docs} - self._names:
+        for speaker in {doc.speaker for doc in docs}:
             self.speakers.update(number_of[name] for name in stems([speaker])[1])
-            self._names.add(speaker)
-        self.codes[first : first + count] = [
-            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.text_hash)] for doc in docs
-        ]
+        facets = {
+            facets: [code_of.setdefault(v, len(code_of)) for v in facets] for facets in {doc.facets: 0 for doc in docs}
+        }
+        self.codes[first : first + count, :-1] = [facets[doc.facets] for doc in docs]
+        self.codes[first : first + count, -1] = [code_of.setdefault(doc.text_hash, len(code_of)) for doc in docs]
+        self.is_waiting[first : first + count] = True
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
         self.worth[first : first + count] = [doc.worth for doc in docs]
@@ -168,29 +178,30 @@ class Shard:
                 self._last[doc.session] = row
             else:
                 self.before[row] = LONE
-            self._waiting.setdefault(doc.text_hash, []).append(row)
             if doc.origin:
                 self.inherited.append(row)
             if doc.upserts:
                 self._undecided.append(row)
         self.docs.extend(docs)
 
-    def waiting(self) -> dict[str, str]:
-        """Return the texts without a vector, by hash, the newest last."""
-        return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
+    def hold(self, place: Int32Array, vectors: Float32Array) -> bool:
+        """Store exact vectors of waiting texts and return whether one was stored. place: its row by the text's code."""
+        rows = np.flatnonzero(self.is_waiting)
+        at = place[self.codes[rows, -1]]
+        rows, at = rows[at != NONE], at[at != NONE]
+        self.vectors[rows] = vectors[at]
+        self.is_waiting[rows] = False
+        return bool(len(rows))
 
-    def hold(self, vector_of: Mapping[str, Float32Array], similarity: float) -> None:
-        """Store exact vectors of waiting texts, then decide which texts are upvotes of earlier ones.
+    def decide(self, similarity: float) -> None:
+        """Decide which texts are upvotes of earlier ones.
 
         A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
         is decided in the order of the shard, so the order in which vectors arrive does not matter. A stated text is no
         upvote.
         """
-        for key in self._waiting.keys() & vector_of.keys():
-            for row in self._waiting.pop(key):
-                self.vectors[row] = vector_of[key]
         done = 0
-        while done < len(self._undecided) and self.docs[self._undecided[done]].text_hash not in self._waiting:
+        while done < len(self._undecided) and not self.is_waiting[self._undecided[done]]:
             self._decide(self._undecided[done], similarity)
             done += 1
         del self._undecided[:done]
@@ -215,8 +226,10 @@ class Shard:
         for name, empty in _COLUMNS.items():
             array = getattr(self, name)
             if count > len(array):
-                roomy = np.full((max(count, 2 * len(array)), *array.shape[1:]), empty, array.dtype)
+                roomy = np.zeros((max(count, 2 * len(array)), *array.shape[1:]), array.dtype)
                 roomy[: len(array)] = array
+                if empty:  # zeros need no memory before they are written
+                    roomy[len(array) :] = empty
                 setattr(self, name, roomy)
 
 
@@ -233,7 +246,7 @@ class TextIndex:
     """Shards by key. similarity: cosine from which a text is an upvote of another (canon 17)."""
 
     def __init__(self, dimension: int, similarity: float) -> None:
-        self._dimension, self._similarity = dimension, similarity
+        self.dimension, self._similarity = dimension, similarity
         self._shards: dict[str, Shard] = {}
         self._ids: dict[str, dict[str, int]] = {}
         self.number_of: dict[str, int] = {}
@@ -246,7 +259,7 @@ class TextIndex:
         fresh = sorted((doc for doc in docs if doc.doc_id not in known), key=lambda doc: doc.order)
         if not fresh:
             return
-        shard = self._shards.setdefault(key, Shard(key, self._dimension))
+        shard = self._shards.setdefault(key, Shard(key, self.dimension))
         if shard.docs and fresh[0].order < shard.docs[-1].order:
             self._rebuild(key, [*shard.docs, *fresh], [shard])
         else:
@@ -273,35 +286,43 @@ class TextIndex:
 
     def _rebuild(self, key: str, docs: Sequence[Doc], sources: Sequence[Shard]) -> None:
         """Build a shard of these texts anew, with the vectors that these shards have."""
-        shard = Shard(key, self._dimension, edition=next(self._editions))
+        shard = Shard(key, self.dimension, edition=next(self._editions))
         shard.add(sorted(docs, key=lambda doc: doc.order), self.number_of, self.code_of)
-        wanted, vector_of = {doc.text_hash for doc in docs}, dict[str, Float32Array]()
         for source in sources:
-            waiting = source.waiting()
-            pairs = zip(source.docs, source.vectors, strict=False)
-            vector_of |= {d.text_hash: v for d, v in pairs if d.text_hash in wanted and d.text_hash not in waiting}
-        shard.hold(vector_of, self._similarity)
+            rows = np.flatnonzero(~source.is_waiting[: len(source.docs)])
+            shard.hold(self._place(source.codes[rows, -1], rows), source.vectors)
+        shard.decide(self._similarity)
         self._shards[key] = shard
         self._ids[key] = {doc.doc_id: row for row, doc in enumerate(shard.docs)}
-
-    def size(self, key: str) -> int:
-        """Return the number of texts of a shard."""
-        return len(self._ids.get(key, ()))
 
     def rows(self, key: str) -> dict[str, int]:
         """Return the rows of the texts of a shard by id."""
         return self._ids.get(key, {})
 
     def waiting(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the texts without a vector in these shards, by hash."""
-        return {text_hash: text for shard in self._of(keys) for text_hash, text in shard.waiting().items()}
+        """Return the texts without a vector in these shards, by hash, the newest of a shard last."""
+        shards = self._of(keys)
+        docs = [shard.docs[row] for shard in shards for row in np.flatnonzero(shard.is_waiting)]
+        return {doc.text_hash: doc.spoken for doc in docs}
+
+    def waiting_count(self, keys: Iterable[str]) -> int:
+        """Return the number of texts without a vector in these shards."""
+        return sum(int(np.count_nonzero(shard.is_waiting)) for shard in self._of(keys))
 
     def hold(self, keys: Iterable[str], hashes: Sequence[str], vectors: Float32Array) -> None:
         """Store vectors of waiting texts of these shards."""
-        vector_of = dict(zip(hashes, exact(vectors), strict=True)) if len(hashes) else {}
+        known = [row for row, text_hash in enumerate(hashes) if text_hash in self.code_of]
+        place, exactly = self._place([self.code_of[hashes[row]] for row in known], known), exact(vectors)
         for shard in self._of(keys):
-            shard.edition = next(self._editions)
-            shard.hold(vector_of, self._similarity)
+            if shard.hold(place, exactly):
+                shard.decide(self._similarity)
+                shard.edition = next(self._editions)
+
+    def _place(self, codes: Sequence[int] | Int32Array, rows: Sequence[int] | Int64Array) -> Int32Array:
+        """Return the row of the vector of each text by the text's code, NONE without one."""
+        place: Int32Array = np.full(len(self.code_of), NONE, np.int32)
+        place[codes] = rows
+        return place
 
     def vote(self, key: str, confidence_of: Mapping[str, float]) -> None:
         """State the confidence that votes leave the insights of a shard, by id; ids that it lacks are left out."""

@@ -115,7 +115,7 @@ def text_rows(
 
     def describe(row: int) -> tuple[str, str, str, str]:
         doc = view.docs[row]
-        return doc.doc_id, view.key, doc.sort, doc.payload["text"]
+        return doc.doc_id, view.key, doc.sort, doc.stored["text"]
 
     doc = np.arange(start, start + view.size)
     return {

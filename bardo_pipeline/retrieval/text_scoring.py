@@ -24,7 +24,7 @@ from bardo_pipeline.retrieval.words import stems
 
 _FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
 _NO_TEXTS = np.zeros(0)
-_KEPT_SCORES = 16  # scores of words that a scope keeps for each of its texts, at most 12 bytes each
+_KEPT_SCORES = 24  # scores of words that a scope keeps for each of its texts, at most 12 bytes each
 _FREQUENT = 4  # a word in more than one of four texts is added to all of them, which is faster than by place
 
 
@@ -96,12 +96,10 @@ def relevance(
     rules = policy.search
     words = _word_scores(scope, number_of, question, policy)
     steps = cosine_steps(product, scope.views[0].vectors.shape[1])
-    own = np.zeros(scope.size + 1)  # the last one is the neighbour of a text without one
-    own[:-1] = _scaled(words.own, words.ideal * rules.words_matched)
+    own = _scaled(words.own, words.ideal * rules.words_matched)
     own *= rules.words
-    excess = _scaled(_excess(steps))
-    excess *= 1.0 - rules.words
-    own[:-1] += excess
+    similar, excess = _excess(steps)
+    own[similar] += _scaled(excess) * (1.0 - rules.words)
     score = own.take(scope.before)
     score += own.take(scope.after)
     score *= rules.neighbour
@@ -109,8 +107,8 @@ def relevance(
     score[scope.lone] += rules.neighbour * own[scope.lone]
     if scope.session_count:
         score += (rules.session * _scaled(words.of_session)).take(scope.session)
-    if len(words.by_named):
-        score[words.by_named] += rules.speaker
+    if words.by_named:
+        score[np.unique(np.concatenate(words.by_named))] += rules.speaker
     faint = np.maximum(steps, 0.0, out=steps)
     faint *= _FAINT / STEPS
     score += faint
@@ -118,23 +116,22 @@ def relevance(
     return score
 
 
-def _excess(steps: Float64Array) -> Float64Array:
-    """Return by how much each cosine exceeds the mean by more than a standard deviation, else 0.
+def _excess(steps: Float64Array) -> tuple[Int64Array, Float64Array]:
+    """Return the texts whose cosine exceeds the mean by more than a standard deviation, and by how much it does.
 
     Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
     sum and the sum of their squares are exact.
     """
     mean = float(steps.sum()) / len(steps)
     deviation = sqrt(max(float(np.dot(steps, steps)) / len(steps) - mean * mean, 0.0))
-    excess = steps - (mean + deviation)
-    np.maximum(excess, 0.0, out=excess)
-    return np.rint(excess, out=excess)
+    texts = np.flatnonzero(steps > mean + deviation)
+    return texts, np.rint(steps[texts] - (mean + deviation))
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
-    """Return scores divided by the greatest of them, or by `least` if it is greater."""
+    """Divide scores by the greatest of them, or by `least` if it is greater, and return them."""
     greatest = max(float(scores.max(initial=0.0)), least)
-    return scores / greatest if greatest > 0.0 else scores
+    return np.divide(scores, greatest, out=scores) if greatest > 0.0 else scores
 
 
 def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:
@@ -149,12 +146,13 @@ def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:
 
 
 class _WordScores(NamedTuple):
-    """Scores by words: BM25 of each text and of each session, the texts of a named speaker, and the score of a text in
-    which each word of the question, known or not, occurs once."""
+    """Scores by words: BM25 of each text, 0 for the neighbour of a text without one behind them, and of each session,
+    the texts of a named speaker, and the score of a text in which each word of the question, known or not, occurs once.
+    """
 
     own: Float64Array
     of_session: Float64Array
-    by_named: Int64Array
+    by_named: list[Int64Array]
     ideal: float
 
 
@@ -163,7 +161,8 @@ class WordScore(NamedTuple):
 
     texts: the texts with the word, or all texts for a frequent word. own: its addition to each of them, [texts].
     of_session: its addition to each session, the last element for texts without one. named: the texts that state the
-    word as their speaker. ideal: the score of a text in which the word occurs once, 0 for a name.
+    word as their speaker. ideal: the score of a text in which the word occurs once, 0 for a name. size: number of
+    elements.
     """
 
     texts: Int32Array | slice
@@ -171,24 +170,20 @@ class WordScore(NamedTuple):
     of_session: Float64Array
     named: Int64Array
     ideal: float
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return len(self.own) + len(self.of_session)
+    size: int
 
 
 def _word_scores(scope: Scope, number_of: dict[str, int], question: str, policy: Policy) -> _WordScores:
-    own, of_session = np.zeros(scope.size), np.zeros(scope.session_count + 1)
-    by_named, ideal = [np.zeros(0, np.int64)], 0.0
+    own, of_session = np.zeros(scope.size + 1), np.zeros(scope.session_count + 1)
+    texts, by_named, ideal = own[:-1], list[Int64Array](), 0.0
     for word in stems([question])[1]:
         score = _word_score(scope, number_of.get(word, NONE), policy)
-        own[score.texts] += score.own
+        texts[score.texts] += score.own
         of_session += score.of_session
-        by_named.append(score.named)
+        by_named += [score.named] if len(score.named) else []
         ideal += score.ideal
     of_session[scope.session_count] = 0.0
-    return _WordScores(own, of_session, np.unique(np.concatenate(by_named)), float(ideal))
+    return _WordScores(own, of_session, by_named, float(ideal))
 
 
 def _word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
@@ -221,10 +216,10 @@ def _new_word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
         by_session = np.bincount(session, weights=count, minlength=scope.session_count + 1)
         of_session = rarity * by_session * (k1 + 1.0) / (by_session + scope.session_norm)
     if len(own) * _FREQUENT <= scope.size:
-        return WordScore(matches.texts, own, of_session, named, ideal)
+        return WordScore(matches.texts, own, of_session, named, ideal, len(own) + len(of_session))
     everywhere = np.zeros(scope.size)
     everywhere[matches.texts] = own
-    return WordScore(slice(None), everywhere, of_session, named, ideal)
+    return WordScore(slice(None), everywhere, of_session, named, ideal, scope.size + len(of_session))
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:

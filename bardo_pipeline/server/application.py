@@ -189,7 +189,7 @@ class Application:
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._merge_life_files())]
-        self.warming = asyncio.create_task(self._warm.run(self._warm.warm_up))
+        self.warming = asyncio.create_task(self._warm.run(lambda: self._warm.warm_up(self._clock())))
         self.warming.add_done_callback(_log_failure)
         try:
             async with AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ The import of the protocol's SDK takes 0.7 s, which would delay the first answer
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -13,6 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
+
+_FIRST_ANSWERS_SECONDS = 0.3  # the requests that wait for the warm home need the interpreter
 
 
 class ProtocolDoor:
@@ -52,12 +55,16 @@ class ProtocolDoor:
             if not self._app.done():
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            gc.unfreeze()  # the end of the process collects what was frozen
 
     async def _serve(self, after: Awaitable[object], stop: asyncio.Event) -> None:
         assert self._app is not None
         try:
             await asyncio.gather(after, return_exceptions=True)
+            await asyncio.sleep(_FIRST_ANSWERS_SECONDS)
             manager = await asyncio.to_thread(self._manager)
+            gc.collect()
+            gc.freeze()  # a later pass of the collector over what lives as long as the server would halt all requests
             async with manager.run():
                 self._app.set_result(manager.asgi_app)
                 await stop.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future
 from threading import Lock
 
 import numpy as np
@@ -26,7 +25,7 @@ class SharedEmbedder:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder, self._model, self._mutex = embedder, Lock(), Lock()
         self._kept: OrderedDict[str, Float32Array] = OrderedDict()
-        self._waiting: dict[str, Future[Float32Array]] = {}
+        self._waiting = set[str]()
 
     @property
     def identity(self) -> EmbedderIdentity:
@@ -38,44 +37,30 @@ class SharedEmbedder:
         if len(texts) != 1 or len(texts[0]) > _QUESTION_CHARACTERS_MAX:
             with self._model:
                 return self._embedder.embed(texts)
-        return self._question(texts[0])[None, :].copy()
-
-    def _question(self, text: str) -> Float32Array:
-        """Return the vector of a question: a kept one, or one of the next batch."""
-        with self._mutex:
-            kept = self._kept.get(text)
-            if kept is not None:
-                self._kept.move_to_end(text)
-                return kept
-            result = self._waiting.setdefault(text, Future())
-        with self._model:
-            if not result.done():
+        while (vector := self._kept_vector(texts[0])) is None:
+            with self._model:
                 self._embed_waiting()
-        return result.result()
+        return vector[None, :].copy()
+
+    def _kept_vector(self, text: str) -> Float32Array | None:
+        """Return the kept vector of a text; without one the text waits."""
+        with self._mutex:
+            if text in self._kept:
+                self._kept.move_to_end(text)
+            else:
+                self._waiting.add(text)
+            return self._kept.get(text)
 
     def _embed_waiting(self) -> None:
-        """Embed all waiting questions in one batch; a failure is raised by each of them.
-
-        A question waits until its vector is kept, so a thread that asks it meanwhile waits for the same vector.
-        """
+        """Embed all waiting texts in one batch. After a failure each thread tries its own text again."""
         with self._mutex:
-            batch = dict(self._waiting)
-        try:
-            vectors = np.asarray(self._embedder.embed(list(batch)), np.float32)
-        except BaseException as error:
-            with self._mutex:
-                for text, result in batch.items():
-                    del self._waiting[text]
-                    result.set_exception(error)
-            return
+            batch = sorted(self._waiting)
+            self._waiting.clear()
+        vectors = np.asarray(self._embedder.embed(batch), np.float32) if batch else np.zeros((0, 0), np.float32)
         with self._mutex:
-            for text, vector in zip(batch, vectors, strict=True):
-                self._kept[text] = vector
-                del self._waiting[text]
+            self._kept |= zip(batch, vectors, strict=True)
             while len(self._kept) > _QUESTIONS:
                 self._kept.popitem(last=False)
-        for result, vector in zip(batch.values(), vectors, strict=True):
-            result.set_result(vector)
 
     def raw(self, texts: Sequence[str]) -> Float64Array:
         """Return the vectors before normalization."""

@@ -17,12 +17,14 @@ from pathlib import Path
 from threading import Lock, local
 from typing import Any, Generic, TypeVar, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, open_grimoire
 from bardo_pipeline.derivation.memory.search import newest_event_time_us
+from bardo_pipeline.derivation.memory.shared_texts import open_texts
 from bardo_pipeline.errors import BackpressureError, BardoError, InputError, ServerError
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
 from bardo_pipeline.storage.delta.table_specs import TABLES
@@ -38,6 +40,7 @@ _GRIMOIRES = 256
 _RESULTS = 1_024
 _OWNERS = 64
 _BATCH_MAX = 32
+_WAITED_SHARE, _WAITED_SECONDS_MAX = 0.1, 0.01
 
 
 @dataclass(frozen=True)
@@ -195,10 +198,12 @@ class WarmHome:
         kept: Stamp | None = getattr(self._local, "stamp", None)
         return stamp_of(context) if kept is None else kept
 
-    def warm_up(self) -> None:
-        """Open a context and load the embedding model, so that the first request does not wait for them."""
+    def warm_up(self, now: datetime) -> None:
+        """Open a context, the texts and the embedding model, so that the first request does not wait for them."""
         with self.context(None) as context:
             stamp_of(context)
+            open_texts(context, now)
+            pa.default_memory_pool().release_unused()  # the columns of the vectors
             context.embedder.embed(["warm"])
 
     def grimoire(
@@ -259,8 +264,10 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
 class Batches(Generic[Q, A]):
     """Requests of one kind that wait together are answered together, in one thread for an owner.
 
-    A batch is what waits when the one before it ends, so no request waits for another to arrive. Its answers are given
-    together, because callers that go on one by one would ask in small batches. Source: ADR 0093.
+    A batch is what waits when the one before it ends. Its answers are given together, because callers that go on one by
+    one would ask in small batches. If none waits then, the next batch waits for as many requests as the last one had,
+    for a tenth of its time and 10 ms at most: callers that had their answers together ask again together.
+    Source: ADR 0093, 0096.
 
     Parameters
     ----------
@@ -278,6 +285,7 @@ class Batches(Generic[Q, A]):
         self._warm, self._answers, self._waiting_max = warm, answers, waiting_max
         self._waiting: dict[str | None, deque[tuple[Q, asyncio.Future[A]]]] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._last: dict[str | None, tuple[int, float]] = {}  # size and seconds of the last batch of each owner
 
     async def answer(self, owner: str | None, request: Q) -> A:
         """Return the answer to a request with a context of the owner (None: the whole home), or raise its error."""
@@ -295,10 +303,17 @@ class Batches(Generic[Q, A]):
 
     async def _run(self, owner: str | None) -> None:
         """Answer requests of an owner until none waits."""
-        waiting = self._waiting[owner]
+        waiting, loop = self._waiting[owner], asyncio.get_running_loop()
+        size, spent = self._last.get(owner, (1, 0.0))
+        until = loop.time() + min(spent * _WAITED_SHARE, _WAITED_SECONDS_MAX)
         try:
+            while len(waiting) < size and loop.time() < until:
+                await asyncio.sleep(0.0005)
             while waiting:
-                await self._answer_batch(owner, [waiting.popleft() for _ in range(min(len(waiting), _BATCH_MAX))])
+                batch = [waiting.popleft() for _ in range(min(len(waiting), _BATCH_MAX))]
+                began = loop.time()
+                await self._answer_batch(owner, batch)
+                self._last[owner] = len(batch), loop.time() - began
         finally:
             del self._waiting[owner]
             for _, result in waiting:

@@ -5,7 +5,7 @@ Source: style ("one contract test suite per store, run on the memory twin and on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, Self
@@ -369,6 +369,10 @@ class MemoryEventLog:
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
         rows = [self._vectors[embedder, h] for h in sorted(set(hashes)) if (embedder, h) in self._vectors]
         return pa.Table.from_pylist(rows, schema=VECTORS_SCHEMA).select(["text_hash", "vector"])
+
+    def vector_parts(self, embedder: str) -> Iterator[pa.Table]:
+        """All vectors of an embedder (columns text_hash, vector)."""
+        yield self.vectors(embedder, [text_hash for key, text_hash in self._vectors if key == embedder])
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """How many vectors of an embedder are on record, all or those made after a moment."""

@@ -1,7 +1,7 @@
 """Stores texts of runtimes and finds them again at once, without a cycle that closes.
 
 A text is found by words as soon as it is recorded, and by meaning as soon as it has a vector: `store_texts` embeds, a
-question embeds a limited number of texts that still wait, and `embed_waiting` embeds all.
+question embeds a limited number of texts that still wait.
 Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
 """
 
@@ -104,9 +104,8 @@ def store_texts(
     ----------
     at : moment of the first text; each further text of the call is a microsecond later, which keeps their order
     now : time of recording
-    embed : compute the vectors now; otherwise a later question or `embed_waiting` does
-    waits : wait while another thread embeds; otherwise the vectors are left to a later store, question or
-        `embed_waiting`
+    embed : compute the vectors now; otherwise a later question or `embed_stored` does
+    waits : wait while another thread embeds; otherwise the vectors are left to a later store or question
     beside : facts of the golem that are recorded in the same commit
 
     Raises
@@ -139,12 +138,12 @@ def _stored(
     view: View, row: int, event: LifeEvent, text: StoredText, policy: Policy, is_new: bool, before: int, added: int
 ) -> Stored:
     """Return the result of one text. before, added: texts of the golem before the call, and by it."""
-    first, has_vector = int(view.stands_for[row]), bool(view.vectors[row].any())
+    first = int(view.stands_for[row])
     return Stored(
         text_id=event.event_id,
         importance=text.importance,
         retained_until=event.observed_at + _lasts(text.importance, policy),
-        dimension=view.vectors.shape[1] if has_vector else 0,
+        dimension=0 if view.is_waiting[row] else view.vectors.shape[1],
         upvote_of=None if first == NONE else view.docs[first].doc_id,
         is_new=is_new,
         count_before=before,
@@ -199,7 +198,7 @@ def search_texts(
         keys = tuple(sorted(held.golem_ids() if golems is None else golems))
         held.embed(context, keys, now)
         held.vote(context, keys)
-        scope, waiting, version = held.scope_of(keys, context.policy), len(held.index.waiting(keys)), held.version
+        scope, waiting, version = held.scope_of(keys, context.policy), held.index.waiting_count(keys), held.version
         vectors = held.vectors_of(context, [text])
     views = scope.views
     if not views:
@@ -218,16 +217,6 @@ def search_texts(
     hit_rows = tuple(_hit(views, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
     searched = {sort: int(np.count_nonzero(kept & is_of[sort])) for sort in SORTS}
     return TextsFound(hit_rows, searched, waiting, version)
-
-
-def embed_waiting(context: DerivationContext, *, now: datetime, limit: int | None = None) -> int:
-    """Embed texts that wait for a vector, the newest first; return the number that still waits.
-
-    Raises EmbeddingPaused if the model has drifted.
-    """
-    with shared_texts(context, now) as held:
-        held.embed_all(context, held.index.keys, now, limit)
-        return len(held.index.waiting(held.index.keys))
 
 
 def known_insights(context: DerivationContext, golem_id: str, *, now: datetime) -> dict[str, KnownInsight]:
@@ -277,7 +266,7 @@ def texts_of_golem(
 
 def _held(view: View, row: int) -> HeldText:
     doc = view.docs[row]
-    return HeldText(doc.doc_id, doc.at, doc.origin or view.key, doc.payload)
+    return HeldText(doc.doc_id, doc.at, doc.origin or view.key, doc.stored)
 
 
 def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) -> tuple[int, int]:
@@ -294,19 +283,17 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
 
 def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
     """Return the rows of the highest scores above 0, best first; ties by newness."""
-    rows = highest(score, count)
+    rows, scores = highest(score, count)
     at_us = np.concatenate([view.at_us[: view.size] for view in views])[rows]
-    return rows[np.lexsort((rows, -at_us, -score[rows]))][:count].tolist()
+    return rows[np.lexsort((rows, -at_us, -scores))][:count].tolist()
 
 
 def _hit(
     views: Sequence[View], row: int, rank: int, relevant: Float64Array, retained: Float64Array, score: Float64Array
 ) -> TextHit:
-    place = row
-    for view in views:
-        if place < view.size:
-            break
-        place -= view.size
+    starts = np.cumsum([0, *(view.size for view in views)])
+    part = int(np.searchsorted(starts, row, side="right")) - 1
+    view, place = views[part], row - starts[part]
     doc = view.docs[place]
     return TextHit(
         rank=rank,
@@ -314,11 +301,11 @@ def _hit(
         golem_id=view.key,
         origin_golem_id=doc.origin or view.key,
         sort=doc.sort,
-        text=doc.payload["text"],
+        text=doc.stored["text"],
         observed_at=doc.at,
         relevance=float(relevant[row]),
         retained=float(retained[row]),
         score=float(score[row]),
         upvotes=int(view.upvotes[place]),
-        stored=doc.payload,
+        stored=doc.stored,
     )

@@ -19,13 +19,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts, asked_of, entry_rows, episode_rows
-from bardo_pipeline.derivation.memory.shared_texts import (
-    ComparedQuestions,
-    SharedTexts,
-    held_state,
-    last_ticks,
-    shared_texts,
-)
+from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, held_state, last_ticks, shared_texts
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Candidates, Filters, Rows, SearchRow
@@ -71,7 +65,7 @@ def search(
     with shared_texts(context, now) as texts:
         scope, candidates = _opened_selection(context, texts, selection, now)
         numbers, vectors = texts.index.number_of, texts.vectors_of(context, [text])
-        product = texts.product_of(scope, text)
+        product = texts.compared.get((id(scope), text))
     if not scope.size:
         return []
     if product is None:
@@ -110,17 +104,18 @@ def compared_in_advance(
             selection = _Selection(context.owner, group.store, group.golem_id, group.filters)
             scopes.append(texts.scope_of(_keys(context, texts, selection, now), context.policy))
             vectors.append(texts.vectors_of(context, group.questions))
-    compared = [
-        ComparedQuestions(scope, dict(zip(group.questions, scope.products(of_group), strict=True)))
+    compared = {
+        (id(scope), question): product
         for group, scope, of_group in zip(groups, scopes, vectors, strict=True)
-    ]
-    texts.compared.extend(compared)
+        for question, product in zip(group.questions, scope.products(of_group), strict=True)
+    }
+    texts.compared |= compared
     try:
         with held_state(texts):
             yield
     finally:
-        for result in compared:
-            texts.compared.remove(result)
+        for key in compared:
+            texts.compared.pop(key, None)
 
 
 @dataclass(frozen=True)

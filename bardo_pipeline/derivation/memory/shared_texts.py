@@ -6,8 +6,10 @@ Source: TOOLS (memory_search); ADR 0080, 0081.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +18,7 @@ from threading import Lock, RLock, local
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
@@ -23,28 +26,21 @@ from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
+from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.exact_vectors import exact
 from bardo_pipeline.retrieval.hybrid_search import Candidates
 from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
-from bardo_pipeline.retrieval.text_docs import doc_of, micros_of
+from bardo_pipeline.retrieval.text_docs import docs_of
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
 from bardo_pipeline.retrieval.text_ranking import crossing
 from bardo_pipeline.retrieval.text_scoring import Scope
 
 _INDEXES_MAX = 8
 _QUESTIONS_MAX = 4_096
-_KEPT_TEXTS_MAX = 1_000_000  # in the scopes and among the candidates that are kept, up to 160 bytes each
+_KEPT_TEXTS_MAX = 1_000_000  # in the scopes and among the candidates that are kept, up to 350 bytes each
 _EMBEDDED_TOGETHER = 32  # texts after which the model is free for a question
 _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for in the log before they are embedded
-
-
-@dataclass(frozen=True, eq=False)
-class ComparedQuestions:
-    """The products of questions with the texts of a scope."""
-
-    scope: Scope
-    products: dict[str, Float32Array]
 
 
 @dataclass
@@ -53,7 +49,7 @@ class SharedTexts:
 
     key: of the context. version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked
     at. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
-    it. compared: products of searches that come next.
+    it. compared: products of questions that are asked next with the texts of a scope, by the scope's id.
     """
 
     key: tuple[str, ...]
@@ -70,7 +66,7 @@ class SharedTexts:
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
     _candidates: OrderedDict[Hashable, tuple[Hashable, Scope, Candidates]] = field(default_factory=OrderedDict)
-    compared: list[ComparedQuestions] = field(default_factory=list)
+    compared: dict[tuple[int, str], Float32Array] = field(default_factory=dict)
     mutex: RLock = field(default_factory=RLock)
 
     def golem_ids(self) -> list[str]:
@@ -91,26 +87,29 @@ class SharedTexts:
         log = context.whole.log
         if log.life_version == self.version:
             return
-        before = self.version
+        before, is_collecting = self.version, gc.isenabled()
         self.version, rows = log.texts(None if before < 0 else before)
+        gc.disable()  # each pass of the collector would visit all texts made so far
         try:
             self._add(context, rows, is_first=before < 0)
             self._inherit(context, now)
         except BaseException:
             self.version = before  # the next call reads these texts again
             raise
+        finally:
+            if is_collecting:
+                gc.enable()
 
     def _add(self, context: DerivationContext, rows: pa.Table, *, is_first: bool) -> None:
         """Add recorded texts; those that the index has are left out."""
         by_golem: dict[str, list[Doc]] = {}
-        docs_of = [(row["golem_id"], doc_of(row, context.policy)) for row in rows.to_pylist()]
-        has_insight = any(doc.sort == "insight" for _, doc in docs_of)
+        has_insight = pc.any(pc.equal(pc.struct_field(rows["text_stored"], "sort"), "insight")).as_py()
         stated = set(_operations(context)["text_id"].to_pylist()) if has_insight else set()
-        for golem_id, doc in docs_of:
-            by_golem.setdefault(golem_id, []).append(doc._replace(stated=doc.doc_id in stated))
+        for golem_id, doc in docs_of(rows, context.policy, stated):
+            by_golem.setdefault(golem_id, []).append(doc)
         if not is_first:
             self.fresh.update(by_golem)
-            self._looked_up.update(golem_id for golem_id in by_golem if not self.index.size(golem_id))
+            self._looked_up.update(golem_id for golem_id in by_golem if not self.index.rows(golem_id))
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
 
@@ -122,7 +121,7 @@ class SharedTexts:
         whole = context.whole
         deaths, births = whole.life("DeathDeclared"), whole.life("GolemBorn")
         if (deaths.num_rows, births.num_rows) != self._lives:
-            died = {row["golem_id"]: micros_of(row["observed_at"]) for row in deaths.to_pylist()}
+            died = dict(zip(deaths["golem_id"].to_pylist(), micros(deaths, "observed_at").tolist(), strict=True))
             born = birth_rows(whole)
             self._heirs = sorted(
                 (birth["generation"], heir, birth["predecessor_id"], died[birth["predecessor_id"]])
@@ -131,7 +130,7 @@ class SharedTexts:
             )
             self._lives = deaths.num_rows, births.num_rows
         for _, heir, dead, died_us in self._heirs:
-            state = (died_us, self.index.size(dead))
+            state = (died_us, len(self.index.rows(dead)))
             if self._inherited.get(heir, (died_us, 0)) == state:
                 continue
             with suppress(EmbeddingPaused):
@@ -146,7 +145,7 @@ class SharedTexts:
 
         While another thread embeds, or if the model has drifted, texts stay waiting; words find them meanwhile.
         """
-        if not self.index.waiting(keys) or not self.embedding.acquire(blocking=False):
+        if not self.index.waiting_count(keys) or not self.embedding.acquire(blocking=False):
             return
         try:
             with suppress(EmbeddingPaused):
@@ -171,17 +170,19 @@ class SharedTexts:
         self, context: DerivationContext, keys: Collection[str], limit: int | None = None
     ) -> dict[str, str]:
         """Return the newest texts of these shards that have no vector in the log either, by hash."""
-        waiting = self.index.waiting(keys)
-        if waiting and (len(waiting) >= _LOOK_UP_FROM or not self._looked_up.issuperset(keys)):
-            known = context.log.vectors(context.embedder.identity.key, list(waiting))
-            if known.num_rows:
-                column = known["vector"].combine_chunks()
-                matrix = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-                self.index.hold(keys, known["text_hash"].to_pylist(), matrix.reshape(known.num_rows, -1))
-                waiting = self.index.waiting(keys)
+        if self.index.waiting_count(keys) >= (_LOOK_UP_FROM if self._looked_up.issuperset(keys) else 1):
+            self.hold_recorded(keys, context.log.vector_parts(context.embedder.identity.key))
         self._looked_up.update(keys)
+        waiting = self.index.waiting(keys)
         first = 0 if limit is None else max(len(waiting) - limit, 0)
         return dict(list(waiting.items())[first:])
+
+    def hold_recorded(self, keys: Collection[str], vectors: Iterable[pa.Table]) -> None:
+        """Store recorded vectors (columns text_hash, vector) of waiting texts of these shards."""
+        for part in vectors:
+            matrix = part["vector"].combine_chunks().flatten().to_numpy()
+            self.index.hold(keys, part["text_hash"].to_pylist(), matrix.reshape(-1, self.index.dimension))
+        self._looked_up.update(keys)
 
     def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
         """Give the insights of these golems the confidence that operations on them leave."""
@@ -193,7 +194,7 @@ class SharedTexts:
 
     def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
         """Return the insights of a golem's own words by id."""
-        state = self.version, len(self.index.waiting([golem_id]))
+        state = self.version, self.index.waiting_count([golem_id])
         if self._insights.get(golem_id, (None, {}))[0] != state:
             rows = context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
             operations = [row["insight"] | {"at": row["observed_at"]} for row in rows]
@@ -243,11 +244,6 @@ class SharedTexts:
         while len(self._candidates) > 1 and sum(s.size for _, s, _ in self._candidates.values()) > _KEPT_TEXTS_MAX:
             self._candidates.popitem(last=False)
 
-    def product_of(self, scope: Scope, question: str) -> Float32Array | None:
-        """Return the product of a question with the texts of a scope, None if it was not compared in advance."""
-        products = (result.products.get(question) for result in self.compared if result.scope is scope)
-        return next(products, None)
-
 
 _indexes: OrderedDict[tuple[str, ...], SharedTexts] = OrderedDict()
 _indexes_mutex = RLock()
@@ -286,6 +282,15 @@ def shared_texts(context: DerivationContext, now: datetime) -> Iterator[SharedTe
         yield texts
 
 
+def open_texts(context: DerivationContext, now: datetime) -> None:
+    """Read all texts and their recorded vectors at the same time, so that the first question does not wait for them."""
+    with ThreadPoolExecutor(1) as reader:
+        vectors = reader.submit(lambda: list(context.log.vector_parts(context.embedder.identity.key)))
+        with shared_texts(context, now) as texts:
+            texts.derived(context)
+            texts.hold_recorded(texts.index.keys, vectors.result())
+
+
 def embed_stored(
     context: DerivationContext, now: datetime, golem_ids: Collection[str] = (), *, waits: bool = True
 ) -> bool:
@@ -308,7 +313,7 @@ def embed_stored(
             others, limit = texts.fresh.difference(golem_ids), context.policy.search.embedded_at_once
             newest = texts.without_vector(context, golem_ids) | texts.without_vector(context, others, limit)
             keys = others.union(golem_ids)
-            texts.fresh = others if len(texts.index.waiting(keys)) > len(newest) else set()
+            texts.fresh = others if texts.index.waiting_count(keys) > len(newest) else set()
         for batch in _batches(newest):
             try:
                 hashes, vectors = embed_new(context, batch, now)
@@ -336,4 +341,4 @@ def _operations(context: DerivationContext) -> pa.Table:
 def last_ticks(context: DerivationContext) -> dict[str, int]:
     """Return the close of the last cycle of each golem in UTC microseconds."""
     rows = context.projections.growing("cycles").newest("closed_at", ["closed_at"])
-    return {row["golem_id"]: micros_of(row["closed_at"]) for row in rows.to_pylist()}
+    return dict(zip(rows["golem_id"].to_pylist(), micros(rows, "closed_at").tolist(), strict=True))

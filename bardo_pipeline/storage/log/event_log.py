@@ -70,6 +70,7 @@ TEXT_COLUMNS = ["event_id", "golem_id", "observed_at", "text_stored"]
 """Columns of LIFE_SCHEMA that a text fills."""
 
 _KEYS = ["golem_id", "tick", "content_hash"]
+_VECTOR = ["text_hash", "vector"]
 _PART_ROWS = 12_000  # smaller parts cost more in calls and files than threads save
 _HEAD_COLUMNS = ["golem_id", "tick", "link"]
 
@@ -540,7 +541,14 @@ class EventLog:
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
         """Read the vectors of these texts (columns text_hash, vector) by text_hash."""
         condition = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
-        return self._read_vectors(["text_hash", "vector"], condition).sort_by("text_hash")
+        return self._read_vectors(_VECTOR, condition).sort_by("text_hash")
+
+    def vector_parts(self, embedder: str) -> Iterator[pa.Table]:
+        """Read all vectors of an embedder (columns text_hash, vector) file by file, which reuses memory."""
+        with self._mutex:
+            files = self._vectors.tail()[1]
+        for file in files:
+            yield self._vectors.load([file], _VECTOR, ds.field("embedder") == embedder)
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """Count the vectors of an embedder, all or those made after a time."""

@@ -20,7 +20,7 @@ class _Part:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.vectors, self.record_vectors = log.vectors, log.record_vectors
+        self.vectors, self.vector_parts, self.record_vectors = log.vectors, log.vector_parts, log.record_vectors
 
     @property
     def version(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,10 @@ from bardo_pipeline.api import birth, open_home
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import (
     Stored,
-    embed_waiting,
     search_texts,
     store_texts,
 )
-from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, open_texts, shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -29,6 +29,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW, copy_home
 from tests.support.homes.spool_homes import KEY, OWNER_KEY, SMALL, line_of, opened, record_owned_birth, signed
+from tests.support.homes.waiting_texts import embed_waiting
 from tests.support.processes.bardo_command import bardo
 from tests.support.records.log_queries import died
 
@@ -197,6 +198,26 @@ def test_a_text_without_a_vector_is_found_by_words_and_later_by_meaning(root: Pa
     result = search_texts(context, "bridge", now=NOW)
     assert (result.hits[0].text, result.waiting) == (BRIDGE, 0), "a question embeds what waits"
     assert embed_waiting(context, now=NOW) == 0
+
+
+@pytest.mark.parametrize("is_collecting", [True, False])
+def test_opened_texts_have_their_vectors_and_leave_the_collector_as_it_was(root: Path, *, is_collecting: bool) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text(SLIP, outcome={"filled": True}, tags=("thin",)), stored_text(VAULT))
+    store_texts(context, "g-1", [stored_text(BRIDGE)], at=NOW, now=NOW, embed=False)
+    copied = DerivationContext.open(copy_home(root, root.parent / "copy"))
+    was_collecting = gc.isenabled()
+    (gc.enable if is_collecting else gc.disable)()
+    try:
+        open_texts(copied, NOW)
+        assert gc.isenabled() is is_collecting
+    finally:
+        (gc.enable if was_collecting else gc.disable)()
+    with shared_texts(copied, NOW) as texts:
+        assert list(texts.index.waiting(texts.index.keys).values()) == [BRIDGE], "only recorded vectors are read"
+    asked = [search_texts(each, "which swap slipped?", now=NOW) for each in (copied, context)]
+    assert asked[0].hits == asked[1].hits
+    assert asked[0].hits[0].stored["tags"] == ["thin"]
 
 
 def test_a_text_that_finds_the_model_busy_is_found_by_words_and_gets_its_vector_with_the_next(root: Path) -> None:

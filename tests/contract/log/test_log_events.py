@@ -214,6 +214,9 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
         {"text_hash": "c", "vector": [0.75, 1.0]},
     ]
     assert log.vectors(NOMIC, ["a", "b"])["vector"].to_pylist() == [[0.25, 0.0]]
+    parts = [row for part in log.vector_parts(MINILM) for row in part.to_pylist()]
+    assert sorted(parts, key=lambda row: row["text_hash"]) == result.to_pylist()
+    assert not any(part.num_rows for part in log.vector_parts("nobody"))
     assert log.vectors("nobody", ["a"]).num_rows == 0
     assert log.vectors(MINILM, []).num_rows == 0
     assert [log.count_vectors(key) for key in (MINILM, NOMIC, "nobody")] == [3, 1, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import orjson
 import pytest
 
 from bardo_pipeline.arrays import Float32Array
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.retrieval import text_scoring
+from bardo_pipeline.server import warm_home
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.server.warm_home import Batches, WarmHome
 from tests.support.homes.tool_homes import OPEN, tool_home
 
 WORDS = ("gas", "slippage", "oracle", "bridge", "range", "vault", "rose", "failed", "night", "crash", "stable", "noon")
@@ -92,3 +94,35 @@ def test_a_broken_request_leaves_the_others_of_its_batch(tmp_path: Path) -> None
         warm.close()
     assert isinstance(wrong, ToolError)
     assert len(first["results"]) == len(last["results"]) == 1
+
+
+@pytest.mark.row("MEM-18")
+def test_callers_that_had_their_answers_together_are_answered_together_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_home, "_WAITED_SECONDS_MAX", 20.0)
+    home, sizes = tool_home(tmp_path / "home"), list[int]()
+    warm = WarmHome(home.root, threads=2)
+
+    def answers(context: DerivationContext, requests: Sequence[int]) -> Iterator[int]:
+        sizes.append(len(requests))
+        yield from requests
+
+    async def asked_apart() -> list[int]:
+        batches = Batches[int, int](warm, answers)
+
+        async def ask_after(turns: int) -> int:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await batches.answer(None, turns)
+
+        apart = await asyncio.gather(*map(ask_after, (0, 20, 40)))
+        batches._last[None] = 3, 600.0
+        return apart + await asyncio.gather(*map(ask_after, (0, 20, 40)))
+
+    try:
+        assert asyncio.run(asyncio.wait_for(asked_apart(), 30)) == [0, 20, 40] * 2
+    finally:
+        warm.close()
+    assert sizes[0] == 1, "the first request waits for no other"
+    assert sizes[-1] == 3

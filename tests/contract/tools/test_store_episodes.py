@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.memory.free_texts import embed_waiting
 from bardo_pipeline.errors import MemoryGateError, QueryError, ToolError
 from bardo_pipeline.server.callers import Caller as RequestCaller
 from bardo_pipeline.server.tool_calls import ToolRunner
@@ -18,6 +17,7 @@ from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.store_episodes import EPISODES_MAX, StoredEpisodes, store_episodes
 from bardo_pipeline.tools.tool_call import Caller
 from tests.support.homes.tool_homes import OPEN, ToolHome, tool_home
+from tests.support.homes.waiting_texts import embed_waiting
 
 
 @pytest.fixture

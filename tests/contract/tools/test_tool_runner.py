@@ -6,12 +6,12 @@ import asyncio
 from itertools import count
 from pathlib import Path
 
-from bardo_pipeline.derivation.memory.free_texts import embed_waiting
 from bardo_pipeline.derivation.memory.shared_texts import shared_texts
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from tests.support.homes.tool_homes import OPEN, tool_home
+from tests.support.homes.waiting_texts import embed_waiting
 
 
 def test_an_episode_acknowledged_without_a_vector_gets_one_behind_the_answer(tmp_path: Path) -> None:

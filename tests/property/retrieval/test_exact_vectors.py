@@ -20,7 +20,7 @@ def drawn(seed: int, count: int, dimension: int) -> Float32Array:
 
 @pytest.mark.row("MEM-10")
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 8, 384, 768, 1024]), st.integers(2, 40), st.integers(2, 17))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 8, 384, 768, 1024]), st.integers(2, 100), st.integers(2, 17))
 def test_a_product_does_not_depend_on_its_batch_or_order(seed: int, dimension: int, texts: int, questions: int) -> None:
     held, asked = exact(drawn(seed, texts, dimension)), exact(drawn(seed + 1, questions, dimension))
     together = products(held, asked)
@@ -30,6 +30,13 @@ def test_a_product_does_not_depend_on_its_batch_or_order(seed: int, dimension: i
     for number, question in enumerate(asked):
         assert products(held, question[None, :])[0].tobytes() == together[number].tobytes()
         assert products(held[:, shuffled], question[None, shuffled])[0].tobytes() == together[number].tobytes()
+
+
+@pytest.mark.row("MEM-10")
+@pytest.mark.parametrize("count", [16_383, 16_384, 16_447])
+def test_a_product_of_two_threads_is_that_of_one(count: int) -> None:
+    held, asked = exact(drawn(3, count, 8)), exact(drawn(4, 5, 8))
+    assert (products(held, asked) == (held.astype(np.int64) @ asked.astype(np.int64).T).T).all()
 
 
 @pytest.mark.row("MEM-10")
