@@ -8,14 +8,14 @@ Source: HB-24; docs/adr/0070.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.curator.state.evidence import EVIDENCE_HORIZONS, LOAN, RECENTRING
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState, entry_ids
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, required
@@ -65,14 +65,8 @@ class Choices:
         width, width_rule, presence, presence_rule, loan, loan_rule = (
             tuple(row[f.name][r] for r in REGIMES) for f in CHOICE_FIELDS
         )
-        return cls(
-            width,
-            width_rule,
-            tuple(map(PRESENCE.index, presence)),
-            presence_rule,
-            tuple(map(LOANS.index, loan)),
-            loan_rule,
-        )
+        codes_of_presence, codes_of_loan = tuple(map(PRESENCE.index, presence)), tuple(map(LOANS.index, loan))
+        return cls(width, width_rule, codes_of_presence, presence_rule, codes_of_loan, loan_rule)
 
     def lines(self) -> list[str]:
         """Return the sections of PLAYBOOK.md about the choices that a rule makes in some regime."""
@@ -107,130 +101,122 @@ _NO_CODES, _NO_RULES = (TRAIT,) * len(REGIMES), (None,) * len(REGIMES)
 NO_CHOICES = Choices(_NO_CODES, _NO_RULES, _NO_CODES, _NO_RULES, _NO_CODES, _NO_RULES)
 
 
-def choice_rows(state: GrimoireState) -> Int64Array:
-    """Return the rows of active rules about choices."""
+def active_rules(state: GrimoireState, about: BoolArray) -> Int64Array:
+    """Return the rows of active rules about these structures. about: by code."""
     rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
-    return rows[state.structures.choices()[state["structure"][rows]]]
+    return rows[about[state["structure"][rows]]]
 
 
-def choices_of(state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy) -> Choices:
-    """Return the choices that one golem's rules in force make. confidence: of each row, in ppm."""
-    if not len(rows):
-        return NO_CHOICES
-    values = _values_by_act(state, rows, confidence, policy)
-    width, width_row = _widths(values, policy)
-    presence, presence_row = _presence(values, policy)
-    loan, loan_row = _loan(values, policy)
-    used = sorted({row for row in (*width_row, *presence_row, *loan_row) if row >= 0})
-    ids = dict(zip(used, entry_ids(state, np.array(used, np.int64)), strict=True))
-    width_rule, presence_rule, loan_rule = (tuple(map(ids.get, rows)) for rows in (width_row, presence_row, loan_row))
-    return Choices(width, width_rule, presence, presence_rule, loan, loan_rule)
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts of the rules in force of some golems about acts.
 
-
-def recentring_signs(
-    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
-) -> Int64Array | None:
-    """Return whether re-centring pays over hours by one golem's rules in force, [regimes, anomaly bands].
-
-    1 it pays, -1 it loses, 0 no rule decides; None without a rule about it. confidence: of each row, in ppm.
+    acts: code of each act. value: of an act in ppm, [acts, golems, regimes]; the last act is one without rules. row:
+    row of the narrowest rule about it, -1 for none.
     """
-    about = state.structures.recentrings()[state["structure"][rows]]
-    if not about.any():
-        return None
-    values = _values_by_act(state, rows[about], confidence[about], policy)
-    of_band = [_over_hours(values, f"recenter_{band}", RECENTRING, policy) for band in ANOMALY_BANDS]
-    signs = [[(value > 0) - (value < 0) for value, _ in of_regimes] for of_regimes in zip(*of_band, strict=True)]
-    return np.array(signs, np.int64)
+
+    acts: dict[str, int]
+    value: Float64Array
+    row: Int64Array
+
+    def of(self, acts: list[str]) -> tuple[Float64Array, Int64Array]:
+        """Return value and row of acts, [acts, golems, regimes]."""
+        codes = [self.acts.get(act, -1) for act in acts]
+        return self.value[codes], self.row[codes]
 
 
-_Verdicts = list[tuple[float, int]]
-"""By regime: the value of an act in ppm, and the row of the narrowest rule about it, -1 for none.
+def verdicts_of(
+    state: GrimoireState, golem: Int64Array, rows: Int64Array, confidence: Int64Array, policy: Policy
+) -> Verdicts:
+    """Return what rules about choices say. A rule of one regime is drawn towards the rule of all regimes.
 
-Plain numbers, because a golem has few rules and a call of numpy costs more than all of their arithmetic.
-"""
-
-_UNDECIDED: _Verdicts = [(0.0, -1)] * len(REGIMES)
-
-
-def _values_by_act(
-    state: GrimoireState, rows: Int64Array, confidence: Int64Array, policy: Policy
-) -> dict[str, _Verdicts]:
-    """Return the values of each act. A rule of one regime is drawn towards the rule of all regimes.
-
-    The order of registration does not decide.
+    The order of registration does not decide. golem: ascending. confidence: of each row, in ppm.
     """
     order = np.argsort(state.structures.stable()[state["structure"][rows]])
     rows, confidence = rows[order], confidence[order]
-    value = state["effect_mean_ppm"][rows] * (confidence / PPM)
+    worth = state["effect_mean_ppm"][rows] * (confidence / PPM)
     count = np.maximum(state["own_count"][rows], state["evidence_count"][rows])
     share = count / (count + policy.curator.pool_witnesses)
-    regime = state.structures.bands()[0][state["structure"][rows]]
-    names = [state.structures.rows[code].action_type or "" for code in state["structure"][rows].tolist()]
-    rules = list(zip(names, regime.tolist(), value.tolist(), share.tolist(), rows.tolist(), strict=True))
-    general = {act: (worth, row) for act, where, worth, _, row in reversed(rules) if where < 0}
-    values: dict[str, _Verdicts] = {}
-    for act, where, worth, weight, row in rules:
-        parent = general.get(act, (0.0, -1))
-        of_regimes = values.setdefault(act, [parent] * len(REGIMES))
-        if where >= 0:
-            of_regimes[where] = weight * worth + (1.0 - weight) * parent[0], row
-    return values
+    codes, acts = state.structures.chosen_acts()
+    structure = state["structure"][rows]
+    regime, place = state.structures.bands()[0][structure], np.searchsorted(golem, state["golem"][rows])
+    value = np.zeros((len(acts) + 1, len(golem), len(REGIMES)))
+    row = np.full(value.shape, -1)
+    general = np.flatnonzero(regime < 0)[::-1]  # the last of equal places stays
+    about = codes[structure[general]], place[general]
+    value[about], row[about] = worth[general, None], rows[general, None]
+    own = np.flatnonzero(regime >= 0)
+    where = codes[structure[own]], place[own], regime[own]
+    value[where], row[where] = share[own] * worth[own] + (1.0 - share[own]) * value[where], rows[own]
+    return Verdicts(acts, value, row)
 
 
-def _widths(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def choices_of(verdicts: Verdicts, state: GrimoireState, policy: Policy) -> list[Choices]:
+    """Return the choices of each golem."""
+    codes, rows = zip(*(part(verdicts, policy) for part in (_widths, _presence, _loan)), strict=True)
+    used, place = np.unique(rows, return_inverse=True)
+    ids = np.array([None] * int(used[0] < 0) + entry_ids(state, used[used >= 0]), object)[place]
+    parts = [part.tolist() for pair in zip(codes, ids, strict=True) for part in pair]
+    return [Choices(*map(tuple, of_golem)) for of_golem in zip(*parts, strict=True)]
+
+
+def recentring_signs(verdicts: Verdicts, policy: Policy) -> Int64Array:
+    """Return whether re-centring pays over hours, [golems, regimes, anomaly bands].
+
+    1 it pays, -1 it loses, 0 no rule decides.
+    """
+    value, _ = _over_hours(verdicts, [f"recenter_{band}" for band in ANOMALY_BANDS], RECENTRING, policy)
+    return np.sign(np.moveaxis(value, 0, -1)).astype(np.int64)
+
+
+_Decided = tuple[Int64Array, Int64Array]
+"""Code and row of the rule that decided, TRAIT and -1 for none, [golems, regimes]."""
+
+
+def _widths(verdicts: Verdicts, policy: Policy) -> _Decided:
     """Choose the half-width with the best value in each regime; the reference, with value 0, if all are negative."""
-    least, widths, deciding = policy.curator.effect_min_ppm, [0] * len(REGIMES), [-1] * len(REGIMES)
-    ladder = sorted((stated, act) for act in values if (stated := width_of_act(act)) is not None)
-    for regime in range(len(REGIMES)):
-        judged = [(*values[act][regime], stated) for stated, act in ladder if values[act][regime][1] >= 0]
-        if not judged:
-            continue
-        value, row, (width, reference) = max(judged, key=lambda rule: rule[0])
-        if value >= least:
-            widths[regime], deciding[regime] = width, row
-        elif value <= -least:
-            widths[regime], deciding[regime] = reference, row
-    return tuple(widths), tuple(deciding)
+    ladder = sorted((stated, code) for act, code in verdicts.acts.items() if (stated := width_of_act(act)) is not None)
+    stated, codes = zip(*(ladder or [((0, 0), -1)]), strict=True)
+    row = verdicts.row[list(codes)]
+    value = np.where(row >= 0, verdicts.value[list(codes)], -np.inf)
+    best = value.argmax(axis=0)
+    place = best, np.arange(best.shape[0])[:, None], np.arange(best.shape[1])
+    value, row, (width, reference) = value[place], row[place], np.array(stated).T[:, best]
+    least = policy.curator.effect_min_ppm
+    return _decided((value >= least, width, row), ((value <= -least) & (row >= 0), reference, row))
 
 
-def _presence(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _presence(verdicts: Verdicts, policy: Policy) -> _Decided:
     """Choose to leave if leaving pays; else to stay out or to enter as entering loses or pays."""
-    entering, leaving = (values.get(act, _UNDECIDED) for act in (_ENTERING, _LEAVING))
+    (enters, leaves), (enter, leave) = verdicts.of([_ENTERING, _LEAVING])
     least = policy.curator.effect_min_ppm
     return _decided(
-        (LEAVE, row) if worth >= least
-        else (STAY_OUT, enter_row) if enters <= -least
-        else (ENTER, enter_row) if enters >= least
-        else (TRAIT, -1)
-        for (worth, row), (enters, enter_row) in zip(leaving, entering, strict=True)
-    )  # fmt: skip
+        (leaves >= least, LEAVE, leave), (enters <= -least, STAY_OUT, enter), (enters >= least, ENTER, enter)
+    )
 
 
-def _loan(values: dict[str, _Verdicts], policy: Policy) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _loan(verdicts: Verdicts, policy: Policy) -> _Decided:
     """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays."""
-    borrowing, repaying = (_over_hours(values, act, LOAN, policy) for act in ("borrow", "repay"))
-    return _decided(
-        (REPAYS, row) if worth > 0.0
-        else (UNLEVERED, borrow_row) if borrows < 0.0
-        else (BORROWS, borrow_row) if borrows > 0.0
-        else (TRAIT, -1)
-        for (worth, row), (borrows, borrow_row) in zip(repaying, borrowing, strict=True)
-    )  # fmt: skip
+    (borrows, repays), (borrow, repay) = _over_hours(verdicts, ["borrow", "repay"], LOAN, policy)
+    return _decided((repays > 0.0, REPAYS, repay), (borrows < 0.0, UNLEVERED, borrow), (borrows > 0.0, BORROWS, borrow))
 
 
-def _decided(codes_and_rows: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    codes, rows = zip(*codes_and_rows, strict=True)
-    return codes, rows
+def _decided(*cases: tuple[BoolArray, int | Int64Array, Int64Array]) -> _Decided:
+    """Return code and row of the first condition that holds; TRAIT and -1 without one."""
+    code, row = np.full(cases[0][0].shape, TRAIT), np.full(cases[0][0].shape, -1)
+    for holds, decided, deciding in reversed(cases):
+        code, row = np.where(holds, decided, code), np.where(holds, deciding, row)
+    return code, row
 
 
-def _over_hours(values: dict[str, _Verdicts], act: str, choice: str, policy: Policy) -> _Verdicts:
-    """Return the value of an act and the row of its rule by regime: 0 and -1 where no rule decides.
+def _over_hours(verdicts: Verdicts, acts: list[str], choice: str, policy: Policy) -> tuple[Float64Array, Int64Array]:
+    """Return the value of acts and the row of its rule: 0 and -1 where no rule decides, [acts, golems, regimes].
 
     The longest horizon that decides counts, because its windows contain the shorter ones.
     """
-    decided = _UNDECIDED
+    decided = verdicts.of([""] * len(acts))
     for horizon in EVIDENCE_HORIZONS[choice]:
-        if (stated := values.get(f"{act}_{horizon}")) is not None:
-            least, pairs = policy.curator.effect_min_ppm, zip(stated, decided, strict=True)
-            decided = [new if abs(new[0]) >= least and new[1] >= 0 else old for new, old in pairs]
+        value, row = verdicts.of([f"{act}_{horizon}" for act in acts])
+        decides = (np.abs(value) >= policy.curator.effect_min_ppm) & (row >= 0)
+        decided = np.where(decides, value, decided[0]), np.where(decides, row, decided[1])
     return decided

@@ -172,9 +172,9 @@ def _waves(
 
     The rows of a batch are found when it is due, because the passes add rows to the state.
     """
+    waves = int(closed.wave.max()) + 1
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
-    for number in range(int(closed.wave.max(initial=-1)) + 1):
-        cycles, groups = np.flatnonzero(closed.wave == number), np.flatnonzero(group_wave == number)
+    for cycles, groups in zip(_by_wave(closed.wave, waves), _by_wave(group_wave, waves), strict=True):
         yield cycles, CycleBatch(
             closed.golem[cycles], closed.cycle[cycles], closed.at_us[cycles],
             rows=state.find(evidence.golem[groups], evidence.structure[groups]), count=evidence.count[groups],
@@ -182,6 +182,12 @@ def _waves(
             causes=np.stack([evidence.first[groups], evidence.stop[groups]], axis=1), log=log,
             reading=evidence.reading, day=evidence.day,
         )  # fmt: skip
+
+
+def _by_wave(wave: Int64Array, waves: int) -> list[Int64Array]:
+    """Return the ascending positions of each wave."""
+    order = np.argsort(wave, kind="stable")
+    return np.split(order, np.searchsorted(wave[order], np.arange(1, waves)))
 
 
 def _cycle_table(state: GrimoireState, closed: _Closed, counts: Int64Array) -> pa.Table:

@@ -17,19 +17,14 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.curator.choice_rules import (
-    CHOICE_FIELDS,
-    NO_CHOICES,
-    Choices,
-    choice_rows,
-    choices_of,
-    recentring_signs,
-)
-from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_ids, rule_texts
+from bardo_pipeline.curator import choice_rules
+from bardo_pipeline.curator.choice_rules import CHOICE_FIELDS, NO_CHOICES, Choices, active_rules
+from bardo_pipeline.curator.state.grimoire_state import HEURISTIC, WARNING, GrimoireState, entry_ids, rule_texts
 from bardo_pipeline.events.record.arrow_columns import all_required, listed, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, ENTRY_KINDS, MOMENT
+from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.policy import Policy
 
@@ -83,16 +78,15 @@ class Playbooks:
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
         base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
-        is_choice = np.isin(rows, choice_rows(state))
-        owner = state["golem"][rows]
-        starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
+        is_choice = state.structures.choices()[state["structure"][rows]]
         is_about = proven & is_choice
-        about = [s + np.flatnonzero(is_about[s:e]) for s, e in zip(starts, stops, strict=True)]
-        signs = np.zeros((len(golem), len(REGIMES), len(ANOMALY_BANDS)), np.int64)
-        for i, places in enumerate(about):
-            if (stated := recentring_signs(state, rows[places], now[places], policy)) is not None:
-                signs[i] = stated
+        verdicts = choice_rules.verdicts_of(state, golem, rows[is_about], now[is_about], policy)
+        signs, chosen = (
+            choice_rules.recentring_signs(verdicts, policy),
+            choice_rules.choices_of(verdicts, state, policy),
+        )
         wanted = thresholds(state, golem, rows[proven & ~is_choice], base, policy, signs).tolist()
+        owner = state["golem"][rows]
         staged_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
             staged_ids.setdefault(code, []).append(entry)
@@ -101,22 +95,21 @@ class Playbooks:
             golem_id, values = state.golems[code], tuple(wanted[i])
             staged = tuple(sorted(staged_ids.get(code, ())))
             version = self.version.get(golem_id, 0) + 1
-            places = np.arange(starts[i], stops[i])
-            in_force, waiting = places[proven[places]], places[~proven[places]]
-            chosen = choices_of(state, rows[about[i]], now[about[i]], policy)
             before = (self.threshold.get(golem_id), self.staged.get(golem_id, ()), self.choices_of(golem_id))
-            if version > 1 and before == (values, staged, chosen):
+            if version > 1 and before == (values, staged, chosen[i]):
                 continue
             self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = version, values, staged
-            self.choices[golem_id] = chosen
-            rules, staged_rules = (_rules(state, rows[part], now[part]) for part in (in_force, waiting))
+            self.choices[golem_id] = chosen[i]
+            own = np.flatnonzero(owner == code)
+            stated = list(zip(_rules(state, rows[own], now[own]), proven[own].tolist(), strict=True))
+            rules, staged_rules = ([rule for rule, is_in in stated if is_in is force] for force in (True, False))
             instincts = self.instincts.get(golem_id, ())
             versions.append(
                 {
                     "golem_id": golem_id, "version": version, "cycle": int(cycle[i]), "at": int(at_us[i]),
-                    "rebalance_threshold": dict(zip(REGIMES, values, strict=True)), **chosen.columns,
-                    "cause_entries": sorted(entry_ids(state, rows[in_force])), "staged_entries": list(staged),
-                    "markdown": playbook_markdown(golem_id, version, values, chosen, rules, staged_rules, instincts),
+                    "rebalance_threshold": dict(zip(REGIMES, values, strict=True)), **chosen[i].columns,
+                    "cause_entries": sorted(entry_ids(state, rows[own[proven[own]]])), "staged_entries": list(staged),
+                    "markdown": playbook_markdown(golem_id, version, values, chosen[i], rules, staged_rules, instincts),
                 }
             )  # fmt: skip
         return versions
@@ -142,19 +135,22 @@ def _rules(state: GrimoireState, rows: Int64Array, now: Int64Array) -> list[tupl
 
 def threshold_rules(state: GrimoireState) -> Int64Array:
     """Return the rows of active rules about re-centring in a known regime with gas that is not dear."""
+    return active_rules(state, _sets_threshold(state))
+
+
+def _sets_threshold(state: GrimoireState) -> BoolArray:
     regime, _, gas, is_rebalance = state.structures.bands()
-    rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
-    about = state["structure"][rows]
-    return rows[is_rebalance[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))]
+    return np.asarray(is_rebalance & (regime >= 0) & (gas != GAS_SPANS.index("dear")))
 
 
 def rule_rows(
     state: GrimoireState, golem: Int64Array, at_us: Int64Array, policy: Policy
 ) -> tuple[Int64Array, Int64Array]:
     """Return (rows, confidence in ppm at `at_us`) of the confident rules of golems (ascending)."""
-    rows = np.union1d(threshold_rules(state), choice_rows(state))
-    rows = rows[np.isin(state["golem"][rows], golem)]
-    now = state.confidence_at(rows, at_us[np.searchsorted(golem, state["golem"][rows])], policy.decay)
+    rows = active_rules(state, _sets_threshold(state) | state.structures.choices())
+    place = index_of(golem, state["golem"][rows])
+    rows, place = rows[place >= 0], place[place >= 0]
+    now = state.confidence_at(rows, at_us[place], policy.decay)
     limit = np.where(
         state["kind"][rows] == WARNING,
         ppm(policy.playbook.block_confidence_min),

@@ -110,14 +110,15 @@ class Moments:
         tick = records.column("tick").to_numpy().astype(np.int64)
         order = np.lexsort((tick, code))
         ticks = _with_tails(self, keys, code[order], tick[order], var.readings(records)[order], cycle[order])
-        variables = var.standardised(ticks.readings, ticks.age, policy.causal)
-        number_of = (ticks.cycle - 1) // policy.causal.test_cycles + 1
-        for (owner, number), rows in _runs(ticks, number_of):
-            memory = self.of.setdefault(keys[owner], Memory())
-            first, last = int(ticks.tick[rows[0]]), int(ticks.tick[rows[-1]])
-            stretch = memory.fresh.setdefault(number, Stretch(np.zeros((var.WIDTH, var.WIDTH), np.int64), first, 0))
-            stretch.moments = stretch.moments + moments_of(variables, rows[ticks.age[rows] >= var.WARM])
-            stretch.tick_last = last
+        seen, groups = _distinct(ticks)
+        variables = var.standardised(seen.readings, seen.age, policy.causal)
+        for (owner, number), rows in _runs(seen, (seen.cycle - 1) // policy.causal.test_cycles + 1):
+            moments = moments_of(variables, rows[seen.age[rows] >= var.WARM])
+            first, last = int(seen.tick[rows[0]]), int(seen.tick[rows[-1]])
+            for key in groups[owner]:
+                memory = self.of.setdefault(keys[key], Memory())
+                stretch = memory.fresh.setdefault(number, Stretch(np.zeros_like(moments), first, 0))
+                stretch.moments, stretch.tick_last = stretch.moments + moments, last
         _keep_tails(self, keys, ticks)
         for owner, cause, effect in _reported(records, code):
             self.of[keys[owner]].reports[cause, effect] += 1
@@ -232,6 +233,21 @@ def _with_tails(
     begins = np.r_[True, (owner[1:] != owner[:-1]) | (ticks[1:] != ticks[:-1] + 1)]
     row = np.arange(len(owner))
     return _Ticks(owner, ticks, all_readings, cycles, is_new, row - np.maximum.accumulate(np.where(begins, row, 0)))
+
+
+def _distinct(ticks: _Ticks) -> tuple[_Ticks, dict[int, list[int]]]:
+    """Return the ticks of one key of each group that has equal ticks and readings, and the groups by this key.
+
+    Golems that watch one market in step have equal ones, so the fleet's size does not multiply the work.
+    """
+    starts = np.flatnonzero(np.r_[True, ticks.owner[1:] != ticks.owner[:-1]])
+    alike: dict[bytes, list[int]] = {}
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ticks.owner)], strict=True):
+        content = b"".join(part[start:stop].tobytes() for part in (ticks.tick, ticks.cycle, ticks.readings))
+        alike.setdefault(content, []).append(int(ticks.owner[start]))
+    groups = {keys[0]: keys for keys in alike.values()}
+    is_first = np.isin(ticks.owner, list(groups))
+    return _Ticks(*(column[is_first] for column in vars(ticks).values())), groups
 
 
 def _runs(ticks: _Ticks, stretch: Int64Array) -> list[tuple[tuple[int, int], Int64Array]]:

@@ -18,6 +18,7 @@ from bardo_pipeline.curator.state.decision_log import CREATED, REINFORCED, Cycle
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.curator.state.structures import ROLES, Structure
 from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import index_of
 from bardo_pipeline.policy import Policy
 
@@ -35,10 +36,10 @@ def bind_fragments(state: GrimoireState, wave: CycleBatch, policy: Policy) -> No
         return
     rows = wave.living(state)
     rows = rows[(role[state["structure"][rows]] >= 0) & _is_rule(state, rows)]
-    rows = rows[np.isin(state["golem"][rows], state["golem"][fresh])]
-    parts = _parts(state, rows)
-    is_bound = ((parts >= 0).sum(axis=2) >= 2) & _has_own_rule(state, parts)
-    is_bound &= (np.isin(parts, fresh) & (parts >= 0)).any(axis=2)
+    has_fresh, is_fresh = np.zeros(len(state.golems), bool), np.zeros(state.rows + 1, bool)
+    has_fresh[state["golem"][fresh]], is_fresh[fresh] = True, True  # the last row stands for no part
+    parts = _parts(state, rows[has_fresh[state["golem"][rows]]])
+    is_bound = ((parts >= 0).sum(axis=2) >= 2) & _has_own_rule(state, parts) & is_fresh[parts].any(axis=2)
     golem, regime = np.nonzero(is_bound)
     if len(golem):
         _write(state, wave, parts[golem, regime], regime, policy)
@@ -46,8 +47,8 @@ def bind_fragments(state: GrimoireState, wave: CycleBatch, policy: Policy) -> No
 
 def _is_rule(state: GrimoireState, rows: Int64Array) -> BoolArray:
     kind = state["kind"][rows]
-    rule: BoolArray = (state["status"][rows] == grimoire.ACTIVE) & np.isin(kind, (grimoire.HEURISTIC, grimoire.WARNING))
-    return rule
+    is_rule = (kind == grimoire.HEURISTIC) | (kind == grimoire.WARNING)
+    return np.asarray((state["status"][rows] == grimoire.ACTIVE) & is_rule)
 
 
 def _parts(state: GrimoireState, rows: Int64Array) -> Int64Array:
@@ -78,7 +79,8 @@ def _has_own_rule(state: GrimoireState, parts: Int64Array) -> BoolArray:
 
 def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: Int64Array, policy: Policy) -> None:
     """Create or confirm one fragment per row of parts [fragments, roles]."""
-    code = np.array([_code(state, *fragment) for fragment in zip(parts.tolist(), regime.tolist(), strict=True)])
+    signed = np.where(parts >= 0, 2 * state["structure"][parts] + (state["sign"][parts] > 0), -1).tolist()
+    code = np.array([_code(state, *fragment) for fragment in zip(signed, regime.tolist(), strict=True)])
     golem = state["golem"][parts.max(axis=1)]
     kept = state.keys()[np.maximum(parts, 0)]
     wave.ensure(state, golem, code)
@@ -88,13 +90,13 @@ def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: In
     rows, parts = rows[open_to_it], parts[open_to_it]
     at = wave.closing(state, rows)
     flat = np.maximum(parts, 0)
-    trust = state.confidence_at(flat.reshape(-1), np.repeat(at, parts.shape[1]), policy.decay).reshape(parts.shape)
-    weakest = flat[np.arange(len(rows)), np.where(parts >= 0, trust, np.iinfo(np.int64).max).argmin(axis=1)]
+    held = np.column_stack([flat, rows])
+    trust = state.confidence_at(held.reshape(-1), np.repeat(at, held.shape[1]), policy.decay).reshape(held.shape)
     active = state["status"][rows] == grimoire.ACTIVE
-    before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
+    before, trust = np.where(active, trust[:, -1], 0), np.where(parts >= 0, trust[:, :-1], PPM + 1)
+    weakest, sure = flat[np.arange(len(rows)), trust.argmin(axis=1)], trust.min(axis=1)
     for name in _STATED:
         state[name][rows] = state[name][weakest]
-    sure = np.where(parts >= 0, trust, np.iinfo(np.int64).max).min(axis=1)
     for name, value in (("confidence_ppm", sure), ("anchor_us", at), ("validated_us", at), ("sign", 1)):
         state[name][rows] = value
     made = rows[~active]
@@ -112,14 +114,13 @@ def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: In
         wave.note(state, operation, rows[chosen], before[chosen], joined[chosen])
 
 
-def _code(state: GrimoireState, parts: list[int], regime: int) -> int:
-    """Return the code of the fragment's structure; its action type names the acts of its parts and their verdicts."""
-    about = [
-        (state.structures.rows[int(state["structure"][row])], int(state["sign"][row])) for row in parts if row >= 0
-    ]
-    acts = "+".join(f"{'' if sign > 0 else 'no_'}{structure.action_type}" for structure, sign in about)
+def _code(state: GrimoireState, signed: list[int], regime: int) -> int:
+    """Return the code of the fragment's structure; its action type names the acts of its parts and their verdicts.
+
+    signed: of each part, twice its structure's code, plus 1 if its verdict is positive; -1 for no part.
+    """
+    about = [(state.structures.rows[part >> 1], part & 1) for part in signed if part >= 0]
+    acts = "+".join(f"{'' if pays else 'no_'}{structure.action_type}" for structure, pays in about)
     first = about[0][0]
     name = None if regime == _ANY else REGIMES[regime]
-    return state.structures.code(
-        Structure("strategy", first.chain, first.protocol, first.pair, action_type=acts, regime=name)
-    )
+    return state.structures.code(Structure("strategy", first.chain, first.protocol, first.pair, None, acts, name))

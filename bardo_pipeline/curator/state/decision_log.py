@@ -282,12 +282,8 @@ class CycleBatch:
         place = self.place(state, rows)
         part = np.zeros((len(_NOTED), len(rows)), np.int64)
         part[: len(COLUMNS)] = state.block.take(rows, axis=1)
-        part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = (
-            operation,
-            self.cycle[place],
-            self.at_us[place],
-            before,
-        )
+        part[_OPERATION], part[_BEFORE] = operation, before
+        part[_CYCLE], part[_AT] = self.cycle[place], self.at_us[place]
         if causes is not None:
             part[_CAUSES] = causes.T
         self.log.add(part, orders or ())
@@ -299,9 +295,11 @@ class CycleBatch:
     def ensure(self, state: GrimoireState, golem: Int64Array, structure: Int64Array) -> None:
         """Add missing (golem, structure) rows to the state, and renumber the wave's row references."""
         keys = state.keys()
+        state.ensure(golem, structure)
+        if state.rows == len(keys):
+            return
         held = np.flatnonzero(self.order_rows >= 0)
         row_keys = keys[self.rows], keys[self.doubted], keys[self.order_rows[held]]
-        state.ensure(golem, structure)
         self.rows, self.doubted, self.order_rows[held] = (np.searchsorted(state.keys(), k) for k in row_keys)
 
     def living(self, state: GrimoireState) -> Int64Array:

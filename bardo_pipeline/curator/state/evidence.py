@@ -27,10 +27,10 @@ from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS
 from bardo_pipeline.policy import CuratorPolicy
 
 EVIDENCE_COLUMNS = (
-    "golem_id", "tick", "observed_at", "observation", "tier", "anomalies", "prediction_error_sources", "actions",
-    "outcome", "pad_after", "resolutions", "trials", "dream_tag", "experiences",
+    "golem_id", "tick", "observed_at", "observation", "actions", "outcome", "pad_after", "resolutions", "trials",
+    "experiences",
 )  # fmt: skip
-"""Columns of a record that derivation reads."""
+"""Columns of a record that the curator reads."""
 
 _LIMIT_PPM = 1_000_000
 

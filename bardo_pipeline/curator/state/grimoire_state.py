@@ -29,7 +29,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.entry_columns import moments, sorted_by
+from bardo_pipeline.grimoire.entry_columns import index_of, moments, sorted_by
 from bardo_pipeline.grimoire.entry_text import (
     SIZE_EDGES_PPM,
     baseline_text,
@@ -76,7 +76,8 @@ class GrimoireState:
     readings: LevelReadings = field(default_factory=LevelReadings)
 
     def __getitem__(self, name: str) -> Int64Array:
-        return np.asarray(self.block[_LINE[name]])
+        column: Int64Array = self.block[_LINE[name]]
+        return column
 
     def columns(self, names: tuple[str, ...], rows: Int64Array) -> Int64Array:
         """Return several columns of these rows. [names, rows]."""
@@ -102,7 +103,7 @@ class GrimoireState:
     def ensure(self, golem: Int64Array, structure: Int64Array) -> None:
         """Add the missing ones of these (golem, structure) pairs as empty candidates."""
         wanted = np.unique((golem << 32) | structure)
-        missing = wanted[~np.isin(wanted, self.keys())]
+        missing = wanted[index_of(self.keys(), wanted) < 0]
         if not len(missing):
             return
         decay = np.array([s.decay_class for s in self.structures.rows], dtype=np.int64)

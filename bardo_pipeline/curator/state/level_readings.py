@@ -66,13 +66,13 @@ def quantiles_of(histograms: Int64Array) -> Int64Array:
     reached = np.cumsum(histograms[:, first:stop], axis=1)
     place = (reached[:, -1:] - 1) * np.array(QUANTILES_PERCENT)
     rank, rest = np.divmod(place, 100)
-    low, high = (MIDDLES[first + _bin_at(reached, np.minimum(at, reached[:, -1:] - 1))] for at in (rank, rank + 1))
+    low, high = MIDDLES[first + _bin_at(reached, np.minimum(np.stack([rank, rank + 1]), reached[:, -1:] - 1))]
     return np.asarray((low * (100 - rest) + high * rest + 50) // 100)
 
 
 def _bin_at(reached: Int64Array, rank: Int64Array) -> Int64Array:
-    """Return the bin of the readings at these ranks, from 0. reached: cumulative counts [rows, bins]."""
-    row = np.arange(len(reached))[:, None] * (int(reached.max(initial=0)) + 1)
+    """Return the bin of the readings at these ranks [..., rows, ranks], from 0. reached: cumulative [rows, bins]."""
+    row = np.arange(len(reached))[:, None] * (int(reached[:, -1].max(initial=0)) + 1)
     flat = (reached + row).reshape(-1)  # ascending, because a row's offset exceeds every count of the row before
     return np.searchsorted(flat, rank + row, side="right") - np.arange(len(reached))[:, None] * reached.shape[1]
 
@@ -114,7 +114,7 @@ class LevelReadings:
         count = spans[:, 1] - spans[:, 0]
         start = np.cumsum(count) - count
         at = np.repeat(spans[:, 0] - start, count) + np.arange(int(count.sum()))
-        np.add.at(self.counts, (np.repeat(slots, count), bins_of(readings[at])), 1)
+        np.add.at(self.counts.reshape(-1), np.repeat(slots * _BINS, count) + bins_of(readings[at]), 1)
         day = days[at]
         before = np.r_[-1, day[:-1]]
         before[start] = self.day_last[slots]

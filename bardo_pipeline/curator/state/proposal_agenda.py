@@ -79,7 +79,7 @@ class Agenda:
 
     def within(self, closed: Int64Array) -> Agenda:
         """Return the motions that are judged in these closed cycles (packed keys)."""
-        kept = np.flatnonzero(np.isin(self.key, closed))
+        kept = [i for i, key in enumerate(self.key.tolist()) if key in closed]
         return Agenda(tuple(self.motions[i] for i in kept), self.key[kept], self.causes)
 
     @property

@@ -25,13 +25,8 @@ ACTION_CATEGORY = {
     "add_liquidity": "range_selection",
     "remove_liquidity": "risk_events",
 }
-
-
-_PRESENCE_ACTS = {
-    "enter": ("uniswap_v3_mint", "add_liquidity"), "leave": ("uniswap_v3_burn", "remove_liquidity"),
-}  # fmt: skip
-
-
+_NO_NUMBERS = np.zeros(0, np.int64)
+_PRESENCE_ACTS = {"enter": ("uniswap_v3_mint", "add_liquidity"), "leave": ("uniswap_v3_burn", "remove_liquidity")}
 _LOAN_ACTS = {"borrow": "aave_v3_borrow", "repay": "aave_v3_repay"}
 
 
@@ -130,6 +125,7 @@ class Structures:
     rows: list[Structure] = field(default_factory=list)
     codes: dict[Structure, int] = field(default_factory=dict)
     _scenes: dict[Structure, int] = field(default_factory=dict)
+    _acts: dict[str, int] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list, repr=False, compare=False)
     _numbers: dict[str, Int64Array] = field(default_factory=dict, repr=False, compare=False)
 
@@ -143,10 +139,9 @@ class Structures:
 
     def _number(self, name: str, number_of: Callable[[Structure], int]) -> Int64Array:
         """Return an integer for each structure, by code. It is computed once per structure and cached by name."""
-        numbers = self._numbers.get(name, np.zeros(0, np.int64))
-        fresh = self.rows[len(numbers) :]
-        if fresh:
-            numbers = self._numbers[name] = np.r_[numbers, [number_of(row) for row in fresh]]
+        numbers = self._numbers.get(name, _NO_NUMBERS)
+        if len(numbers) < len(self.rows):
+            numbers = self._numbers[name] = np.r_[numbers, [number_of(row) for row in self.rows[len(numbers) :]]]
         return numbers
 
     def is_level(self) -> BoolArray:
@@ -164,7 +159,8 @@ class Structures:
 
     def key(self, code: int) -> str:
         """Return the key of a code's structure."""
-        self._keys += [row.key for row in self.rows[len(self._keys) :]]
+        if code >= len(self._keys):
+            self._keys += [row.key for row in self.rows[len(self._keys) :]]
         return self._keys[code]
 
     def column(self, name: str) -> list[str | int | None]:
@@ -194,9 +190,13 @@ class Structures:
         """Return whether each structure is a choice, by code."""
         return self._number("choice", lambda row: row.source == "choice").astype(bool)
 
-    def recentrings(self) -> BoolArray:
-        """Return whether each structure is a choice of re-centring over hours, by code."""
-        return self._number("recentring", _is_recentring) == 1
+    def chosen_acts(self) -> tuple[Int64Array, dict[str, int]]:
+        """Return the act of each choice, by code, -1 for any other structure; and the code of each act."""
+        return self._number("act", self._act), self._acts
+
+    def _act(self, structure: Structure) -> int:
+        is_choice = structure.source == "choice"
+        return self._acts.setdefault(structure.action_type or "", len(self._acts)) if is_choice else -1
 
     def is_recalled(self) -> BoolArray:
         """Return whether a deliberation retrieves each structure, by code.
@@ -224,10 +224,6 @@ class Structures:
 
 ROLES = ("sizing", "entry", "exit", "re-centring")
 """Parts of a strategy fragment."""
-
-
-def _is_recentring(structure: Structure) -> int:
-    return int(structure.source == "choice" and entries.recentring_of_act(structure.action_type) is not None)
 
 
 def _role(structure: Structure) -> int:

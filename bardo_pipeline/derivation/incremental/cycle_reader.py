@@ -106,7 +106,7 @@ class CycleReader:
     def add_waiting(self, records: pa.Table) -> None:
         """Save records of closed cycles with the checkpoint, so that the next batch begins with them."""
         if (saved := self._checkpoint.load("waiting")) is not None:
-            waiting = pa.concat_tables([saved.rows, records.select(saved.rows.column_names)])
+            waiting = pa.concat_tables([part.select(self._columns) for part in (saved.rows, records)])
             self._checkpoint.save(saved.version, waiting=waiting)
 
     def _read_parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
@@ -116,7 +116,7 @@ class CycleReader:
             return version, [], self._context.source.cycles_in_parts(self._columns)
         is_behind = version > saved.version
         parts = self._context.source.cycles_in_parts(self._columns, saved.version) if is_behind else iter(())
-        return version, [saved.rows], parts
+        return version, [saved.rows.select(self._columns)], parts  # an earlier version saved more columns
 
     def _whole_batch(
         self, held: _HeldRecords, done: Callable[[str], int | None], closed: Mapping[str, int], version: int

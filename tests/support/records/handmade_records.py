@@ -31,7 +31,8 @@ KEEN = Policy(curator=CuratorPolicy(**_KEEN))
 
 MARKET = {"chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC"}
 TOOL = "uniswap_v3_rebalance"
-EVIDENCE_SCHEMA = pa.schema([RECORD_SCHEMA.field(name) for name in EVIDENCE_COLUMNS])
+_OF_EPISODES = ("tier", "anomalies", "prediction_error_sources", "dream_tag")
+EVIDENCE_SCHEMA = pa.schema([RECORD_SCHEMA.field(name) for name in (*EVIDENCE_COLUMNS, *_OF_EPISODES)])
 
 _OBSERVATION: dict[str, Any] = MARKET | {
     "market": "by hand", "pool": "0xpool", "block_number": None, "price": 2000.0, "price_low": 1999.0,

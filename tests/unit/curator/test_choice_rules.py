@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bardo_pipeline.curator.choice_rules import LEAVE, LOANS, PRESENCE, STAY_OUT, TRAIT, choice_rows, choices_of
+from bardo_pipeline.curator.choice_rules import (
+    LEAVE,
+    LOANS,
+    PRESENCE,
+    STAY_OUT,
+    TRAIT,
+    Choices,
+    active_rules,
+    choices_of,
+    verdicts_of,
+)
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table
@@ -41,11 +52,16 @@ def advice(
     return entry("g-before", about, **(plain | fields))
 
 
+def choices(*rows: dict[str, Any], confidence: int = 1_000_000) -> Choices:
+    """Return what the rules of one golem choose at a confidence in ppm."""
+    state = from_table(grimoire(*rows))
+    places, golem = active_rules(state, state.structures.choices()), np.zeros(1, np.int64)
+    return choices_of(verdicts_of(state, golem, places, places * 0 + confidence, POLICY), state, POLICY)[0]
+
+
 def chosen(*rows: dict[str, Any], confidence: int = 1_000_000) -> tuple[dict[str, int], dict[str, str]]:
     """Half-width and presence by regime."""
-    state = from_table(grimoire(*rows))
-    places = choice_rows(state)
-    made = choices_of(state, places, places * 0 + confidence, POLICY)
+    made = choices(*rows, confidence=confidence)
     named = (PRESENCE[code] for code in made.presence)
     return dict(zip(REGIMES, made.width, strict=True)), dict(zip(REGIMES, named, strict=True))
 
@@ -169,9 +185,7 @@ def test_trials_without_ground_truth_teach_nothing() -> None:
 
 def loaned(*rows: dict[str, Any]) -> str:
     """Return the playbook's word about a loan in a volatile market."""
-    state = from_table(grimoire(*rows))
-    places = choice_rows(state)
-    return LOANS[choices_of(state, places, places * 0 + 1_000_000, POLICY).loan[REGIMES.index("volatile")]]
+    return LOANS[choices(*rows).loan[REGIMES.index("volatile")]]
 
 
 @pytest.mark.row("HB-24")
