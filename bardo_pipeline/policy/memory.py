@@ -264,7 +264,7 @@ class ForetellingPolicy(Frozen):
     rule_witnesses: Positive = setting(20.0, "weight of the chance of rules, in witnesses (ours)")
     fact_witnesses: Positive = setting(2.0, "weight of the confidence of new facts and dreams, in witnesses (ours)")
     choice_windows: Positive = setting(100.0, "independent windows of the next day for a choice in all regimes (ours)")
-    regime_windows: Positive = setting(30.0, "the same for a choice in one regime (ours)")
+    regime_windows: Positive = setting(20.0, "the same for a choice in one regime (ours)")
     pattern_windows: Positive = setting(1.0, "the same for a pattern (ours)")
     bands: PositiveCount = setting(10, "bands of stated confidence (ours)")
     foretold_min: Unit = setting(0.05, "lower bound of a foretold confidence (ours)")
