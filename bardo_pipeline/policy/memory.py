@@ -257,20 +257,15 @@ class DreamPolicy(Frozen):
 
 
 class ForetellingPolicy(Frozen):
-    """The map from a stated confidence to the share of entries that held on the day after it (X-3)."""
+    """What a confidence foretells about the day after it (X-3)."""
 
-    half_life_days: Positive = setting(1.0, "half-life of a witness, because markets turn (ours)")
+    half_life_days: Positive = setting(5.0, "half-life of a witness, because markets turn (ours)")
     window_days: Positive = setting(10.0, "age beyond which a witness does not count (ours)")
-    prior_witnesses: Positive = setting(2.0, "weight of the confidence of a new entry (canon 1), in witnesses (ours)")
-    choice_share: Unit = setting(0.9, "share of judged choices that hold on a market not seen yet (ours)")
-    choice_witnesses: Positive = setting(10.0, "weight of this share, in witnesses (ours)")
-    pattern_share: Unit = setting(0.5, "share of judged patterns that hold on a market not seen yet (ours)")
-    pattern_witnesses: Positive = setting(
-        20.0, "weight of this share, in witnesses, as patterns turn within days (ours)"
-    )
-    band_witnesses: Positive = setting(
-        5.0, "least weight of a subject's share in each of its bands, in witnesses (ours)"
-    )
+    rule_witnesses: Positive = setting(20.0, "weight of the chance of rules, in witnesses (ours)")
+    fact_witnesses: Positive = setting(2.0, "weight of the confidence of new facts and dreams, in witnesses (ours)")
+    choice_windows: Positive = setting(100.0, "independent windows of the next day for a choice in all regimes (ours)")
+    regime_windows: Positive = setting(20.0, "the same for a choice in one regime (ours)")
+    pattern_windows: Positive = setting(1.0, "the same for a pattern (ours)")
     bands: PositiveCount = setting(10, "bands of stated confidence (ours)")
     foretold_min: Unit = setting(0.05, "lower bound of a foretold confidence (ours)")
-    foretold_max: Unit = setting(0.95, "upper bound of a foretold confidence (ours)")
+    foretold_max: Unit = setting(0.98, "upper bound of a foretold confidence (ours)")

@@ -29,11 +29,12 @@ BELIEF_SCHEMA = pa.schema(
         *all_required(pa.string(), "golem_id", "entry_id", "structure", "source", "kind"),
         required("cycle", pa.int64()),
         required("at", MOMENT),
-        *all_required(pa.int64(), "sign", "confidence_ppm"),
+        *all_required(pa.int64(), "sign", "confidence_ppm", "own_count", "own_sum", "own_sumsq"),
+        pa.field("regime", pa.string()),
     ]
 )
-"""One row per active entry with a sign and close of a cycle: the confidence at that moment. A rule that covers several
-situations has a row for each."""
+"""One row per active entry with a sign and close of a cycle: the confidence at that moment, and the rule's own
+evidence. A rule that covers several situations has a row for each."""
 
 OUTCOME_SCHEMA = pa.schema(
     [*all_required(pa.string(), "golem_id", "structure"), required("at", MOMENT), required("effect_ppm", pa.int64())]
@@ -121,7 +122,7 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     believed = query_tables(_BELIEVED, decisions=states, closes=closes.select(["golem_id", "cycle", "closed_at"]))
     held = decisions.take(believed["place"])
     columns = {
-        **{name: held[name] for name in ("golem_id", "entry_id", "structure", "source", "kind", "sign")},
+        **{name: held[name] for name in BELIEF_SCHEMA.names if name in held.column_names},
         "cycle": believed["cycle"],
         "at": believed["closed_at"],
         "confidence_ppm": confidence_of(held, micros(believed, "closed_at"), policy),

@@ -1,13 +1,15 @@
-"""Foretold confidence: the share of entries that held in the day after a stated confidence, as a monotone map. Pure.
+"""Foretold confidence: the chance that an entry holds on the next day, corrected by a map of its confidence. Pure.
 
-A verdict compares a confidence with what came after it. A rule about an act or a choice holds if its own evidence of
+The chance comes from a rule's own evidence: an effect that is large beside the spread of its windows keeps its sign.
+For facts and dreams it is the confidence of a new entry (canon 1).
+
+A verdict compares a chance with what came after it. A rule about an act or a choice holds if its own evidence of
 the next day, as far as it is known, has its sign. A level or a causal link holds if the curator's next vote reinforces
-it. The map of a subject is made from the verdicts known at a moment: the share that held of all, then of each band of
-confidence, shrunk towards the share of all, made monotone by pooling adjacent violators. Verdicts about one structure
-on one market day are one witness, because one storm judges all siblings. Old witnesses weigh less, because markets
-turn. Until there are witnesses a prior keeps the share of all near the base rate of the subject on other markets, and
-for facts and dreams near the confidence of a new entry (canon 1).
-Source: X-3, canon 1; docs/adr/0075, 0085, 0090.
+it. The correction of a subject is made from the verdicts known at a moment: the share that held less the mean chance,
+first of all verdicts, then of each band of confidence, shrunk towards that of all, made monotone by pooling adjacent
+violators. Verdicts about one subject on one market day are one witness, because one storm judges all siblings and all
+structures; its structures weigh alike. Old witnesses weigh less, because markets turn.
+Source: X-3, canon 1; docs/adr/0075, 0085, 0094.
 """
 
 from __future__ import annotations
@@ -19,9 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, StringArray
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
@@ -38,7 +39,7 @@ FACTS = SUBJECTS["baseline"], SUBJECTS["causal"]
 """Subjects whose new entries have the confidence of a fact (canon 1)."""
 
 RULES = ("insight", "heuristic", "warning", SUBJECTS["choice"])
-"""Subjects that foretell their base rate before their first verdict. Others keep the stated confidence."""
+"""Subjects that foretell their chance before their first verdict. Others keep the stated confidence."""
 
 _JUDGED_BY_EFFECT, _JUDGED_BY_VOTE = ("pattern", "choice"), ("baseline", "causal", "dream")
 """Sources whose own evidence is a sum of effects, and sources that votes judge. A strategy fragment follows its parts,
@@ -50,22 +51,27 @@ _REGROUPED = ("generalized", "folded", "parted")
 FORETOLD_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "confidence_before_ppm", "structure", "source", "kind",
     "status", "sign", "confidence_ppm", "decay_class", "provenance", "is_anti_knowledge", "is_bloodstain",
-    "evidence_count", "pinned_ppm", "own_count", "own_sum", "anchor_at",
+    "evidence_count", "pinned_ppm", "own_count", "own_sum", "own_sumsq", "regime", "anchor_at",
 )  # fmt: skip
 """Columns of the curator's decisions from which verdicts are made."""
 
 
 @dataclass(frozen=True)
 class ForetoldMap:
-    """The foretold confidence (ppm) at the middle of each band of stated confidence, and the weight of its votes."""
+    """A correction of chances (ppm) at the middle of each band of stated confidence.
 
-    foretold_ppm: tuple[int, ...]
+    witnesses: weight of the verdicts. bounds_ppm: lowest and highest foretold confidence.
+    """
+
+    correction_ppm: tuple[int, ...]
     witnesses: float
+    bounds_ppm: tuple[float, float]
 
-    def of(self, confidence_ppm: Int64Array) -> Int64Array:
-        """Return the foretold confidence in ppm, linear between the bands' middles."""
-        middles = (2 * np.arange(len(self.foretold_ppm)) + 1) * PPM / (2 * len(self.foretold_ppm))
-        return np.rint(np.interp(confidence_ppm, middles, self.foretold_ppm)).astype(np.int64)
+    def of(self, confidence_ppm: Int64Array, chance_ppm: Int64Array) -> Int64Array:
+        """Return the foretold confidence in ppm. The correction is linear between the bands' middles."""
+        middles = (2 * np.arange(len(self.correction_ppm)) + 1) * PPM / (2 * len(self.correction_ppm))
+        corrected = chance_ppm + np.interp(confidence_ppm, middles, self.correction_ppm)
+        return np.rint(np.clip(corrected, *self.bounds_ppm)).astype(np.int64)
 
 
 def subjects_of(entries: pa.Table) -> pa.Array:
@@ -73,6 +79,29 @@ def subjects_of(entries: pa.Table) -> pa.Array:
     source, kind = contiguous(entries["source"]), contiguous(entries["kind"])
     named = pc.index_in(source, value_set=pa.array(list(SUBJECTS)))
     return pc.coalesce(pa.array(list(SUBJECTS.values())).take(named), kind)
+
+
+def chances_of(entries: pa.Table, policy: Policy) -> tuple[StringArray, Int64Array]:
+    """Return subject and chance (ppm) of each entry, decision or belief. A rule without own evidence has one half.
+
+    If windows are independent, the sum of the next w has the sign of the mean of the last n with the chance
+    Phi(mean / sqrt(variance * (1/w + 1/n))). The logistic function stands for Phi, because its tails are heavier.
+    """
+    rules, curator, subject = policy.foretelling, policy.curator, subjects_of(entries)
+    count, total, squares = (int_column(entries, name) for name in ("own_count", "own_sum", "own_sumsq"))
+    weight, n = curator.variance_prior, np.maximum(count, 1)
+    spread = weight * curator.effect_sigma_prior_ppm**2 + np.maximum(squares - total * (total / n), 0.0)
+    of_choice = np.where(entries["regime"].is_null(), rules.choice_windows, rules.regime_windows)
+    ahead = np.where(pc.equal(subject, SUBJECTS["choice"]), of_choice, rules.pattern_windows)
+    lead = total / (weight + count) / np.sqrt(spread / (weight + n - 1) * (1 / ahead + 1 / n))
+    by_evidence = 0.5 + 0.5 * np.tanh(_LOGISTIC / 2 * int_column(entries, "sign") * lead)
+    new = np.where(pc.is_in(subject, pa.array(FACTS)), curator.confidence_fact, curator.confidence_insight)
+    chance = np.where(pc.is_in(subject, pa.array(RULES)), by_evidence, new)
+    return subject.to_numpy(zero_copy_only=False), np.rint(chance * PPM).astype(np.int64)
+
+
+_LOGISTIC = 1.7
+"""Slope at which the logistic function is nearest to the normal distribution's."""
 
 
 def foretold_maps(decisions: pa.Table, at_us: int, policy: Policy) -> dict[str, ForetoldMap]:
@@ -87,7 +116,7 @@ class Foretelling:
     """Decisions as columns in a fixed order, from which maps at several moments are made. It knows no later outcome."""
 
     def __init__(self, decisions: pa.Table, policy: Policy) -> None:
-        self._rules, self._curator = policy.foretelling, policy.curator
+        self._rules = policy.foretelling
         by_effect, by_vote = (_of_sources(decisions, sources) for sources in (_JUDGED_BY_EFFECT, _JUDGED_BY_VOTE))
         by_vote = by_vote.filter(pc.is_in(by_vote["operation"], value_set=pa.array(VOTE_OPERATIONS)))
         self._evidence = _Evidence.of(by_effect)
@@ -96,13 +125,15 @@ class Foretelling:
         )
         self._band = np.minimum(stated * self._rules.bands // PPM, self._rules.bands - 1)
         self._vote_us, self._agreed = micros(by_vote, "at"), pc.equal(by_vote["operation"], AGREED).to_numpy()
-        judged = pa.concat_tables([part.select(["source", "kind", "structure"]) for part in (by_effect, by_vote)])
-        subject = subjects_of(judged).dictionary_encode()
+        judged = pa.concat_tables([by_effect, by_vote])
+        names, chance = chances_of(judged, policy)
+        self._chance, subject = chance / PPM, pa.array(names, pa.string()).dictionary_encode()
         self._subjects, self._subject = subject.dictionary.to_pylist(), subject.indices.to_numpy(zero_copy_only=False)
         structure = contiguous(judged["structure"]).dictionary_encode().indices.to_numpy(zero_copy_only=False)
-        day = np.concatenate([self._evidence.at_us, self._vote_us]) // DAY_US
-        witnesses = np.stack([self._subject, structure, day])
-        self._witness = np.unique(witnesses, axis=1, return_inverse=True)[1].reshape(-1)
+        days, day = np.unique(np.concatenate([self._evidence.at_us, self._vote_us]) // DAY_US, return_inverse=True)
+        self._witness = self._subject * len(days) + day
+        situation = self._witness * (structure.max(initial=0) + 1) + structure
+        self._situation = np.unique(situation, return_inverse=True)[1]
 
     def maps(self, at_us: int) -> dict[str, ForetoldMap]:
         """Return the map of each subject from the verdicts known at a moment."""
@@ -114,33 +145,26 @@ class Foretelling:
         held = np.concatenate([held, self._agreed[votes]])
         passed = np.concatenate([passed, np.ones(len(votes))])
         age_days = (at_us - np.concatenate([until_us, self._vote_us[votes]])) / DAY_US
-        witness, subject = self._witness[rows], self._subject[rows]
-        weight = passed * np.exp2(-age_days / self._rules.half_life_days) / np.bincount(witness)[witness]
+        witness, situation, subject = self._witness[rows], self._situation[rows], self._subject[rows]
+        share = 1 / np.bincount(situation)[situation]
+        weight = passed * np.exp2(-age_days / self._rules.half_life_days) * share / np.bincount(witness, share)[witness]
         known = {name: subject == code for code, name in enumerate(self._subjects)}
         nothing = np.zeros(len(rows), bool)
         return {
-            name: self._map(name, self._band[rows[own]], weight[own], held[own])
+            name: self._map(name, self._band[rows[own]], weight[own], (held - self._chance[rows])[own])
             for name in sorted({*known, *RULES})
             if (own := known.get(name, nothing)).any() or name in RULES
         }
 
-    def _map(self, subject: str, band: Int64Array, weight: Float64Array, held: BoolArray) -> ForetoldMap:
-        rules, (prior, witnesses) = self._rules, self._prior(subject)
-        known, right = math.fsum(weight), math.fsum(weight[held])
-        of_all, of_band = (right + witnesses * prior) / (known + witnesses), max(witnesses, rules.band_witnesses)
-        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + of_band
-        kept: Float64Array = np.bincount(band, weight * held, rules.bands).astype(np.float64) + of_band * of_all
-        foretold = np.clip(monotone(kept / heard, heard), rules.foretold_min, rules.foretold_max)
-        return ForetoldMap(tuple(np.rint(foretold * PPM).astype(np.int64).tolist()), known)
-
-    def _prior(self, subject: str) -> tuple[float, float]:
-        """Return the share of a subject before any verdict, and its weight in witnesses."""
-        rules, curator = self._rules, self._curator
-        if subject == SUBJECTS["choice"]:
-            return rules.choice_share, rules.choice_witnesses
-        if subject in RULES:
-            return rules.pattern_share, rules.pattern_witnesses
-        return (curator.confidence_fact if subject in FACTS else curator.confidence_insight), rules.prior_witnesses
+    def _map(self, subject: str, band: Int64Array, weight: Float64Array, surplus: Float64Array) -> ForetoldMap:
+        """Return the correction of a subject. surplus: 1 for each verdict that held, else 0, less the chance."""
+        rules, known = self._rules, math.fsum(weight)
+        prior = rules.rule_witnesses if subject in RULES else rules.fact_witnesses
+        of_all = math.fsum(weight * surplus) / (known + prior)
+        heard: Float64Array = np.bincount(band, weight, rules.bands).astype(np.float64) + prior
+        gained: Float64Array = np.bincount(band, weight * surplus, rules.bands).astype(np.float64) + prior * of_all
+        correction = np.rint(monotone(gained / heard, heard) * PPM).astype(np.int64)
+        return ForetoldMap(tuple(correction.tolist()), known, (rules.foretold_min * PPM, rules.foretold_max * PPM))
 
 
 @dataclass(frozen=True)
@@ -191,13 +215,13 @@ def _of_sources(decisions: pa.Table, sources: tuple[str, ...]) -> pa.Table:
 
 
 def foretold_ppm(
-    maps: Mapping[str, ForetoldMap], subject: NDArray[np.object_], confidence_ppm: Int64Array
+    maps: Mapping[str, ForetoldMap], subject: StringArray, chance_ppm: Int64Array, confidence_ppm: Int64Array
 ) -> Int64Array:
-    """Return the foretold confidence of entries; an unmeasured subject keeps its confidence. subject: of each entry."""
+    """Return the foretold confidence of entries (chances_of); an unmeasured subject keeps its confidence."""
     foretold = confidence_ppm.copy()
     for name, known in maps.items():
         own = subject == name
-        foretold[own] = known.of(confidence_ppm[own])
+        foretold[own] = known.of(confidence_ppm[own], chance_ppm[own])
     return foretold
 
 

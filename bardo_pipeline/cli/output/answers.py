@@ -38,9 +38,7 @@ def show_answer(facts: Mapping[str, Any]) -> None:
         for hit in hits:
             out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_hit_text(hit)}")
         out.print()
-        say(
-            "foretells: share of later verdicts that agreed with entries of this kind and trust; - without any verdict."
-        )
+        say("foretells: chance to hold on the next day, corrected by verdicts on its kind; - without any verdict.")
     else:
         say("no entry was retrieved")
     would = "skipped retrieval" if facts["decision"]["skipped"] else "retrieved"

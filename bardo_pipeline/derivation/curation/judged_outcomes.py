@@ -31,8 +31,8 @@ from bardo_pipeline.quality.foretold_confidence import (
     FORETOLD_COLUMNS,
     VOTE_OPERATIONS,
     Foretelling,
+    chances_of,
     foretold_ppm,
-    subjects_of,
 )
 
 
@@ -154,10 +154,10 @@ def foretold_calibration_of(context: DerivationContext, judged: pa.Table) -> Cal
     known = Foretelling(foretold_decisions(context), context.policy)
     at_us, foretold = micros(beliefs, "at"), int_column(beliefs, "confidence_ppm").copy()
     is_judged = int_column(beliefs, "outcome_count") > 0
-    subject = subjects_of(beliefs).to_numpy(zero_copy_only=False)
+    subject, chance = chances_of(beliefs, context.policy)
     for moment in np.unique(at_us[is_judged]).tolist():
         now = np.flatnonzero((at_us == moment) & is_judged)
-        foretold[now] = foretold_ppm(known.maps(moment), subject[now], foretold[now])
+        foretold[now] = foretold_ppm(known.maps(moment), subject[now], chance[now], foretold[now])
     corrected = with_columns(beliefs, confidence_ppm=foretold)
     return calibration(corrected, band_count=FORETOLD_BANDS, belief_share_min=FORETOLD_SHARE_MIN)
 

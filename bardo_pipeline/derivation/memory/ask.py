@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import int_column, micros
-from bardo_pipeline.quality.foretold_confidence import ForetoldMap, foretold_maps, foretold_ppm, subjects_of
+from bardo_pipeline.quality.foretold_confidence import ForetoldMap, chances_of, foretold_maps, foretold_ppm
 from bardo_pipeline.retrieval.credit_rules import totals
 from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -67,18 +66,14 @@ class OpenGrimoire:
 
     Parameters
     ----------
-    foretold : subject of an entry -> map of its confidence, from the decisions of the owner's golems up to the moment
+    foretold : subject of an entry -> its map, from the decisions of the owner's golems up to the moment
+    chances : golem and entry id (_held_by) -> subject and chance of the entry (chances_of)
     """
 
     where: GolemMoment
     grimoire: Grimoire
     foretold: Mapping[str, ForetoldMap]
-
-    @cached_property
-    def subjects(self) -> dict[str, str]:
-        """The subject of each entry, by golem and entry id (_held_by)."""
-        entries = self.grimoire.entries
-        return dict(zip(_held_by(entries).to_pylist(), subjects_of(entries).to_pylist(), strict=True))
+    chances: Mapping[str, tuple[str, int]]
 
     def in_regime(self, regime: str) -> OpenGrimoire:
         """Return a copy in which the market has long been in this regime."""
@@ -207,7 +202,8 @@ def open_grimoire(
     grimoire = grimoire_of(context, where, now=now, clade=clade)
     at_us, owned = where.situation.at_us, [where.golem_id, *_siblings(context, where.golem_id)]
     maps = foretold_maps(foretold_decisions(context, owned, at_us=at_us), at_us, context.policy)
-    return OpenGrimoire(where, grimoire, maps)
+    chances = zip(*chances_of(grimoire.entries, context.policy), strict=True)
+    return OpenGrimoire(where, grimoire, maps, dict(zip(_held_by(grimoire.entries).to_pylist(), chances, strict=True)))
 
 
 def ask_grimoire(
@@ -225,8 +221,9 @@ def ask_grimoire(
 
 def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
     """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS)."""
-    subjects = [opened.subjects[key] for key in _held_by(hits).to_pylist()]
-    foretold = foretold_ppm(opened.foretold, np.array(subjects, object), int_column(hits, "confidence_ppm"))
+    chances = np.array([opened.chances[key] for key in _held_by(hits).to_pylist()], object).reshape(-1, 2)
+    subjects, chance = chances[:, 0], chances[:, 1].astype(np.int64)
+    foretold = foretold_ppm(opened.foretold, subjects, chance, int_column(hits, "confidence_ppm"))
     known = map(opened.foretold.get, subjects)
     witnesses = np.array([0.0 if known_map is None else known_map.witnesses for known_map in known], np.float64)
     for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
@@ -235,9 +232,9 @@ def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
 
 
 FORETOLD_FIELDS = required("foretold_ppm", pa.int64()), required("witnesses", pa.float64())
-"""The share of entries of this kind that held on the day after this confidence, in ppm, and the weight of the market
-days and situations that were judged. Without any, a rule foretells the confidence of a new rule, another entry its
-own."""
+"""The chance that an entry holds on the next day, in ppm, corrected by what held after this confidence, and the weight
+of the market days and situations that were judged. Without any, a rule foretells its chance, another entry its own
+confidence."""
 
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:

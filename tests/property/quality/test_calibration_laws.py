@@ -62,7 +62,8 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any
                     "sign": draw(st.sampled_from([1, -1, 0])), "confidence_ppm": draw(st.integers(0, 10**6)),
                     "decay_class": draw(st.sampled_from(["structural", "regime_conditional", "tactical", "fact"])),
                     "is_anti_knowledge": draw(st.booleans()), "is_bloodstain": draw(st.booleans()),
-                    "evidence_count": draw(st.integers(0, 30)),
+                    "evidence_count": draw(st.integers(0, 30)), "own_count": draw(st.integers(0, 30)),
+                    "regime": draw(st.sampled_from([None, "volatile"])),
                     "anchor_at": moment(draw(st.integers(0, cycle * CYCLE_HOURS))),
                 }
             )  # fmt: skip

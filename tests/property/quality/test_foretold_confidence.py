@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -20,10 +21,10 @@ from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.foretold_confidence import (
     FORETOLD_COLUMNS,
+    chances_of,
     foretold_maps,
     foretold_ppm,
     monotone,
-    subjects_of,
 )
 from tests.reference.learning.calibration import sureness
 from tests.support.example_count import times
@@ -44,7 +45,7 @@ def decisions_of(*rows: dict[str, Any]) -> pa.Table:
         "golem_id": "g-1", "revision": 0, "cycle": 1, "at": BEGAN, "operation": "staged", "confidence_before_ppm": 0,
         "structure": "pattern|x", "source": "pattern", "kind": "warning", "status": "active", "sign": -1,
         "confidence_ppm": 600_000, "decay_class": "tactical", "provenance": "self", "is_anti_knowledge": False,
-        "is_bloodstain": False, "evidence_count": 0, "pinned_ppm": 0, "own_count": 0, "own_sum": 0,
+        "is_bloodstain": False, "evidence_count": 0, "pinned_ppm": 0, "own_count": 0, "own_sum": 0, "own_sumsq": 0,
     }  # fmt: skip
     filled = [plain | {"seq": place, "anchor_at": row.get("at", BEGAN)} | row for place, row in enumerate(rows)]
     return pa.Table.from_pylist(filled, schema=pa.schema([DECISION_SCHEMA.field(n) for n in FORETOLD_COLUMNS]))
@@ -81,10 +82,11 @@ def lived(draw: st.DrawFn) -> pa.Table:
         for cycle in range(draw(st.integers(0, 8))):
             hour += draw(st.integers(0, 60))
             gained = draw(st.integers(0, 3))
-            count, total = count + gained, total + gained * draw(st.integers(-3, 3))
+            count, total = count + gained, total + gained * draw(st.integers(-3000, 3000))
             rows.append({
                 "golem_id": golem_id, "structure": structure, "source": source, "cycle": cycle, "own_count": count,
-                "own_sum": total, "at": BEGAN + timedelta(hours=hour),
+                "own_sum": total, "own_sumsq": total**2 * draw(st.integers(0, 2)), "at": BEGAN + timedelta(hours=hour),
+                "regime": draw(st.sampled_from([None, "volatile"])),
                 "kind": draw(st.sampled_from(["insight", "warning"])),
                 "operation": draw(st.sampled_from(["reinforced", "contradicted", "staged", "generalized"])),
                 "status": draw(st.sampled_from(["active", "active", "pruned"])),
@@ -97,11 +99,28 @@ def lived(draw: st.DrawFn) -> pa.Table:
 NAMED = {"baseline": "level", "causal": "causal_link", "dream": "dream", "choice": "choice"}
 
 
+def chance_of(row: dict[str, Any]) -> float:
+    """Return the chance that one entry holds on the next day."""
+    if row["source"] in ("baseline", "causal", "dream"):
+        return 0.6 if row["source"] == "dream" else 0.7
+    count, total, prior = row["own_count"], row["own_sum"], POLICY.curator.variance_prior
+    if not count:
+        return 0.5
+    ahead = RULES.pattern_windows
+    if row["source"] == "choice":
+        ahead = RULES.regime_windows if row["regime"] else RULES.choice_windows
+    squares = max(row["own_sumsq"] - total**2 / count, 0)
+    variance = (prior * POLICY.curator.effect_sigma_prior_ppm**2 + squares) / (prior + count - 1)
+    lead = row["sign"] * total / (count + prior) / math.sqrt(variance * (1 / ahead + 1 / count))
+    return 1 / (1 + math.exp(-min(max(1.7 * lead, -700), 700)))
+
+
 def verdicts_by_row(decisions: pa.Table, at: datetime) -> Iterator[dict[str, Any]]:
     """Yield the verdicts known at a moment, in turn: subject, structure, time, confidence, share of its day, held."""
     rows = decisions.to_pylist()
     for row in rows:
         about = {"subject": NAMED.get(row["source"], row["kind"]), "structure": row["structure"], "at": row["at"]}
+        about["chance"] = chance_of(row)
         if not at - timedelta(days=RULES.window_days) < row["at"] <= at or row["source"] == "strategy":
             continue
         if row["source"] not in ("pattern", "choice"):
@@ -129,30 +148,28 @@ def verdicts_by_row(decisions: pa.Table, at: datetime) -> Iterator[dict[str, Any
 
 
 def by_row(decisions: pa.Table, at: datetime) -> dict[str, list[float]]:
-    """Return the foretold confidence by subject and band, each verdict in turn."""
+    """Return the correction by subject and band, each verdict in turn."""
     known = list(verdicts_by_row(decisions, at))
-    shares: dict[str, list[float]] = {}
+    corrections: dict[str, list[float]] = {}
     for subject in {v["subject"] for v in known} | {"insight", "heuristic", "warning", "choice"}:
         own = [v for v in known if v["subject"] == subject]
         weights = []
         for verdict in own:
-            crowd = sum((v["structure"], v["at"].date()) == (verdict["structure"], verdict["at"].date()) for v in own)
+            judged = [v["structure"] for v in own if v["at"].date() == verdict["at"].date()]
+            crowd = judged.count(verdict["structure"]) * len(set(judged))
             fading = 2 ** (-((at - verdict["until"]) / timedelta(days=RULES.half_life_days)))
             weights.append(float(Fraction(1, crowd)) * fading * verdict["share"])
-        prior, most = {
-            "choice": (0.9, 10.0), "level": (0.7, 2.0), "causal_link": (0.7, 2.0), "dream": (0.6, 2.0),
-        }.get(subject, (0.5, 20.0))  # fmt: skip
-        right = sum(w for w, v in zip(weights, own, strict=True) if v["held"])
-        of_all = (right + most * prior) / (sum(weights) + most)
-        of_band = max(most, RULES.band_witnesses)
-        heard, held = [of_band] * RULES.bands, [of_band * of_all] * RULES.bands
-        for weight, verdict in zip(weights, own, strict=True):
+        surplus = [v["held"] - v["chance"] for v in own]
+        prior = 2.0 if subject in ("level", "causal_link", "dream") else 20.0
+        of_all = sum(w * x for w, x in zip(weights, surplus, strict=True)) / (sum(weights) + prior)
+        heard, gained = [prior] * RULES.bands, [prior * of_all] * RULES.bands
+        for weight, extra, verdict in zip(weights, surplus, own, strict=True):
             band = min(verdict["stated"] * RULES.bands // 10**6, RULES.bands - 1)
             heard[band] += weight
-            held[band] += weight * verdict["held"]
-        fitted = isotonic_regression([a / b for a, b in zip(held, heard, strict=True)], weights=heard).x
-        shares[subject] = np.clip(fitted, RULES.foretold_min, RULES.foretold_max).tolist()
-    return shares
+            gained[band] += weight * extra
+        fitted = isotonic_regression([a / b for a, b in zip(gained, heard, strict=True)], weights=heard).x
+        corrections[subject] = fitted.tolist()
+    return corrections
 
 
 @settings(max_examples=times(40), deadline=None)
@@ -164,10 +181,15 @@ def test_maps_equal_their_twin_in_any_order_and_know_nothing_later(decisions: pa
     expected = by_row(decisions, at)
     assert maps.keys() == expected.keys()
     for subject, known in maps.items():
-        assert [p / 10**6 for p in known.foretold_ppm] == pytest.approx(expected[subject], abs=2e-6)
-        assert list(known.foretold_ppm) == sorted(known.foretold_ppm)
-        bounds = RULES.foretold_min * 10**6, RULES.foretold_max * 10**6
-        assert bounds[0] <= known.foretold_ppm[0] <= known.foretold_ppm[-1] <= bounds[1]
+        assert [p / 10**6 for p in known.correction_ppm] == pytest.approx(expected[subject], abs=2e-6)
+        foretold = known.of(np.arange(0, 10**6, 50_000), np.full(20, 10 * hours)).tolist()
+        assert foretold == sorted(foretold), "a map never says less for more confidence"
+        assert 50_000 <= foretold[0] <= foretold[-1] <= 980_000
+    subject, chance = chances_of(decisions, POLICY)
+    rows = [row for row in decisions.to_pylist() if row["source"] != "strategy"]
+    assert len(subject) == decisions.num_rows
+    learnt = chance[[row["source"] != "strategy" for row in decisions.to_pylist()]] / 10**6
+    assert learnt.tolist() == pytest.approx([chance_of(row) for row in rows], abs=2e-6)
     assert foretold_maps(shuffled(decisions, seed), at_us, POLICY) == maps
     earlier = decisions.filter(pa.array([r["at"] <= at for r in decisions.to_pylist()], pa.bool_()))
     assert foretold_maps(earlier, at_us, POLICY) == maps
@@ -188,25 +210,21 @@ def test_a_confidence_that_foretold_nothing_is_corrected_towards_what_held() -> 
     maps = foretold_maps(
         pa.concat_tables([surely_wrong, right]), at_us, POLICY.model_copy(update={"foretelling": slow})
     )
-    entries = pa.table({"source": ["pattern"] * 2, "kind": ["warning"] * 2})
     stated = np.array([350_000, 950_000])
-    foretold = foretold_ppm(maps, subjects(entries), stated)
+    foretold = foretold_ppm(maps, np.array(["warning"] * 2, object), np.array([500_000] * 2), stated)
     assert (foretold == foretold[0]).all(), "a map never says less for more confidence"
     assert foretold[0] == pytest.approx(500_000, abs=30_000)
     held = np.array([0.75, 0.25])
     assert ((foretold / 10**6 - held) ** 2).mean() < ((stated / 10**6 - held) ** 2).mean()
 
 
-def subjects(entries: pa.Table) -> np.ndarray:
-    return subjects_of(entries).to_numpy(zero_copy_only=False)
-
-
-def test_siblings_judged_by_one_storm_are_one_witness() -> None:
+@pytest.mark.parametrize("of", ["golem_id", "structure"])
+def test_siblings_and_structures_judged_by_one_storm_are_one_witness(of: str) -> None:
     alone = lives_of((0.8, False))
-    storm = pa.concat_tables([lives_of((0.8, False), golem_id=f"g-{number}") for number in range(50)])
+    storm = pa.concat_tables([lives_of((0.8, False), **{of: f"x-{number}"}) for number in range(50)])
     maps = [foretold_maps(decisions, LAST_US - 15 * DAY_US, POLICY) for decisions in (storm, alone)]
     assert maps[0]["warning"].witnesses == pytest.approx(maps[1]["warning"].witnesses)
-    assert maps[0]["warning"].foretold_ppm == maps[1]["warning"].foretold_ppm
+    assert maps[0]["warning"].correction_ppm == pytest.approx(maps[1]["warning"].correction_ppm, abs=1)
 
 
 def test_a_verdict_counts_by_the_share_of_its_day_that_has_passed() -> None:
@@ -233,15 +251,53 @@ def test_confirmations_of_a_fragment_measure_nothing_and_choices_do_not_measure_
     at_us = max(made.decisions["at"].cast(pa.int64()).to_pylist())
     maps = foretold_maps(made.decisions, at_us, POLICY)
     assert {name for name, known in maps.items() if known.witnesses} - {"level"} == {"choice"}
-    entries = pa.table({"source": ["strategy", "pattern"], "kind": ["strategy_fragment", "heuristic"]})
-    assert foretold_ppm(maps, subjects(entries), np.array([700_000, 900_000])).tolist() == [700_000, 500_000]
 
 
-def test_an_unmeasured_rule_foretells_its_base_rate_and_a_dream_its_own_confidence() -> None:
-    entries = pa.table({"source": ["pattern", "choice", "dream"], "kind": ["insight", "heuristic", "insight"]})
+def test_an_unmeasured_rule_foretells_its_chance_and_a_dream_its_own_confidence() -> None:
     maps = foretold_maps(lives_of((0.8, True)), LAST_US, POLICY)
-    assert foretold_ppm(maps, subjects(entries), np.array([123_456, 990_000, 250_000])).tolist() == [
-        500_000,
-        900_000,
+    subject, chance = np.array(["insight", "choice", "dream"], object), np.array([510_000, 999_000, 600_000])
+    assert foretold_ppm(maps, subject, chance, np.array([123_456, 100_000, 250_000])).tolist() == [
+        510_000,
+        980_000,
         250_000,
     ]
+
+
+def test_a_chance_grows_with_effect_windows_and_the_part_of_the_day_in_which_it_is_judged() -> None:
+    own = {
+        "source": "choice",
+        "kind": "heuristic",
+        "sign": 1,
+        "own_count": 40,
+        "own_sum": 40_000,
+        "own_sumsq": 4 * 10**8,
+    }
+    rows = decisions_of(
+        own | {"sign": -1},
+        own | {"own_count": 0, "own_sum": 0, "own_sumsq": 0},
+        own | {"own_count": 10, "own_sum": 10_000, "own_sumsq": 10**8, "regime": "volatile"},
+        own | {"regime": "volatile"},
+        own,
+        own | {"own_sum": 80_000, "own_sumsq": 5 * 10**8},
+    )
+    _, chance = chances_of(rows, POLICY)
+    assert chance[1] == 500_000
+    assert chance[0] + chance[4] == 10**6
+    assert (np.diff(chance) > 0).all()
+
+
+def test_the_next_days_of_drawn_windows_have_the_sign_of_the_last_ones_as_often_as_foretold() -> None:
+    random = np.random.default_rng(7)
+    ahead, count = round(RULES.regime_windows), 25
+    true = np.abs(random.normal(0, 1_000, 4_000))
+    windows = np.rint(random.normal(true[:, None], 2_500, (4_000, count + ahead))).astype(np.int64)
+    last, days = windows[:, :count], windows[:, count:].sum(axis=1)
+    sign = np.sign(last.sum(axis=1))
+    columns = {"own_sum": last.sum(axis=1), "own_sumsq": (last**2).sum(axis=1), "own_count": [count] * 4_000}
+    learnt = pa.table(columns | {"sign": sign, "source": ["choice"] * 4_000, "kind": ["heuristic"] * 4_000})
+    _, chance = chances_of(learnt.append_column("regime", pa.array(["volatile"] * 4_000)), POLICY)
+    held, band = days * sign > 0, np.digitize(chance, [700_000, 900_000])
+    for number in range(3):
+        own = band == number
+        assert own.sum() > 400
+        assert held[own].mean() == pytest.approx(chance[own].mean() / 10**6, abs=0.06)

@@ -36,7 +36,8 @@ def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: Deca
             newest = max(known, key=lambda d: (d["cycle"], d["revision"], d["seq"]))
             if newest["status"] == "active" and newest["sign"]:
                 sure = sureness(newest, close["closed_at"], policy)
-                kept = {name: newest[name] for name in ("golem_id", "entry_id", "structure", "source", "kind", "sign")}
+                names = "golem_id", "entry_id", "structure", "source", "kind", "sign", "regime"
+                kept = {name: newest[name] for name in (*names, "own_count", "own_sum", "own_sumsq")}
                 yield kept | {"cycle": close["cycle"], "at": close["closed_at"], "confidence_ppm": sure}
 
 
