@@ -1,8 +1,9 @@
 """Makes texts to index from the events of runtimes. Pure.
 
 A runtime that names speaker, session or date in the outcome or in front of its text, and not in the fields, is
-understood likewise. Without a session the day of the told facts is the session.
-Source: TOOLS (memory_store_episode); ADR 0080.
+understood likewise. Without a session the day of the told facts is the session. Speaker and date in front of a text
+count beside it: its words and its vector say what is told.
+Source: TOOLS (memory_store_episode); ADR 0080, 0095.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_tim
 _VALUES_MAX = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")
-_SAYS = re.compile(r"^\s*(?:[\[(]([^\])\n]{3,60})[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
-"""A text that begins with the name of its speaker, behind a date in brackets at most."""
+_SAYS = re.compile(
+    r"^\s*(?:[\[(](?P<note>[^\])\n]{3,60})[\])][\s,|–-]*|(?P<date>[^\n\[(]{3,50}\d)[\s,|–-]+)?"
+    r"(?P<name>[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2})(?: ?[\[(](?P<aside>[^\])\n]{3,60})[\])]| said| says)?:\s+(?=\S)"
+)
+"""A text that begins with the name of its speaker, with a date before or behind the name at most."""
 
 
 def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
@@ -38,20 +42,21 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
     outcome = orjson.loads(stored["outcome"]) if stored["outcome"] is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
     quoted = _SAYS.match(stored["text"])
-    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (quoted[2] if quoted else "")
+    speaker = stored["speaker"] or _named(named, SPEAKER_NAMES) or (quoted["name"] if quoted else "")
+    in_front, spoken = "", stored["text"]
+    if quoted and quoted["name"] == speaker:
+        in_front = " ".join(part for part in quoted.group("note", "date", "aside") if part)
+        spoken = stored["text"][quoted.end() :]
     date = date_words(stored["told_at"]) if stored["told_at"] is not None else _named(named, DATE_NAMES)
-    told_on = day_of(date or (quoted[1] if quoted and quoted[1] else ""))
-    session = stored["session"] or _named(named, SESSION_NAMES) or told_on
-    text = stored["text"] if stored["reflection"] is None else f"{stored['text']} {stored['reflection']}"
-    spoken = text if quoted or not speaker else f"{speaker}: {text}"
-    beside = [date, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
+    session = stored["session"] or _named(named, SESSION_NAMES) or day_of(date or in_front)
+    text = spoken if stored["reflection"] is None else f"{spoken} {stored['reflection']}"
+    beside = [date, in_front, *stored["tags"], *(stored[n] for n in ("tool", "category", "chain", "pair") if stored[n])]
     at_us = micros_of(row["observed_at"])
     return Doc(
         doc_id=row["event_id"],
         order=(at_us, stored["place"] or 0, row["event_id"]),
         text=text,
-        spoken=spoken,
-        text_hash=text_hash(spoken),
+        text_hash=text_hash(text),
         sort=stored["sort"],
         at_us=at_us,
         strength_days=getattr(policy.decay, f"{stored['importance']}_days"),
@@ -68,7 +73,7 @@ def doc_of(row: Mapping[str, Any], policy: Policy) -> Doc:
 def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
     """Return a text without neighbours, such as an entry of a grimoire."""
     facets = (sort, *(None,) * (len(FACETS) - 1))
-    return Doc(doc_id, (place, 0, doc_id), text, text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
+    return Doc(doc_id, (place, 0, doc_id), text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
 
 
 def micros_of(moment: datetime) -> int:

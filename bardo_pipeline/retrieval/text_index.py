@@ -29,18 +29,18 @@ FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 class Doc(NamedTuple):
     """A text to index.
 
-    order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
-    count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
-    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether a
-    later text like it is its upvote (canon 17). stated: whether it is no upvote itself, because an operation on
-    insights states it. worth: confidence of an insight, and the share that retention keeps of another text. origin:
-    shard from which it was inherited, "" for an own text. facets: values that filters compare, in the order of FACETS.
+    order: place among the texts of its shard. text: without its speaker, of whom its vector, whose key is text_hash,
+    knows nothing either. beside: words that count beside the text, such as date and tags. speaker: name of its speaker.
+    session: key of the stretch of texts in which it has neighbours; "" for the texts without a session, None for a text
+    without neighbours. upserts: whether a later text like it is its upvote (canon 17). stated: whether it is no upvote
+    itself, because an operation on insights states it. worth: confidence of an insight, and the share that retention
+    keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that filters
+    compare, in the order of FACETS.
     """
 
     doc_id: str
     order: tuple[int, int, str]
     text: str
-    spoken: str
     text_hash: str
     sort: str
     at_us: int
@@ -152,7 +152,8 @@ class Shard:
             self.speakers.update(number_of[name] for name in stems([speaker])[1])
             self._names.add(speaker)
         self.codes[first : first + count] = [
-            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.text_hash)] for doc in docs
+            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.speaker + doc.text_hash)]
+            for doc in docs
         ]
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
@@ -177,7 +178,7 @@ class Shard:
 
     def waiting(self) -> dict[str, str]:
         """Return the texts without a vector, by hash, the newest last."""
-        return {key: self.docs[rows[0]].spoken for key, rows in self._waiting.items()}
+        return {key: self.docs[rows[0]].text for key, rows in self._waiting.items()}
 
     def hold(self, vector_of: Mapping[str, Float32Array], similarity: float) -> None:
         """Store exact vectors of waiting texts, then decide which texts are upvotes of earlier ones.

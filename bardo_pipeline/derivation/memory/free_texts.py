@@ -200,7 +200,7 @@ def search_texts(
         held.embed(context, keys, now)
         held.vote(context, keys)
         scope, waiting, version = held.scope_of(keys, context.policy), len(held.index.waiting(keys)), held.version
-        vectors = held.vectors_of(context, [text])
+        vectors = held.vectors_of(context, [scope.unnamed(text, held.index.number_of)])
     views = scope.views
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
