@@ -119,7 +119,8 @@ class SearchPolicy(Operational):
     words_matched: Unit = setting(
         0.75, "share of the question's words, by rarity, from which a text has the full score of words (ours)"
     )
-    speaker: Unit = setting(0.2, "weight of a speaker whom the question names (ours)")
+    likeness: Unit = setting(0.4, "excess of a cosine over the mean that gives the full score of vectors (ours)")
+    speaker: Unit = setting(0.25, "weight of a speaker whom the question names (ours)")
     brief: Positive = setting(5.0, "words of a text, and one more, for half of the weight of a long text (ours)")
     brief_least: Unit = setting(0.5, "least weight of a short text, so that it is found by its own words (ours)")
     addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")

@@ -2,7 +2,7 @@
 
 A runtime that names speaker, session or date in the outcome or in front of its text, and not in the fields, is
 understood likewise. Without a session the day of the told facts is the session. Speaker and date in front of a text
-count beside it: its words and its vector say what is told.
+count as words, and its vector leaves them out.
 Source: TOOLS (memory_store_episode); ADR 0080, 0095.
 """
 
@@ -84,8 +84,6 @@ def micros_of(moment: datetime) -> int:
 
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the value of the first of these names, if it is a word or a number."""
-    if not outcome:
-        return ""
     values = (outcome.get(name) for name in names)
     return next((str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()), "")
 

@@ -152,8 +152,7 @@ class Shard:
             self.speakers.update(number_of[name] for name in stems([speaker])[1])
             self._names.add(speaker)
         self.codes[first : first + count] = [
-            [code_of.setdefault(value, len(code_of)) for value in (*doc.facets, doc.speaker + doc.text_hash)]
-            for doc in docs
+            [code_of.setdefault(v, len(code_of)) for v in (*doc.facets, doc.speaker + doc.text_hash)] for doc in docs
         ]
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]

@@ -10,7 +10,6 @@ owners do not show in a score. Source: TOOLS (memory_search); ADR 0080, 0095.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -18,7 +17,6 @@ import numpy as np
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedder_interface import preprocess
 from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, products
 from bardo_pipeline.retrieval.postings import Int32Array, Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
@@ -27,7 +25,6 @@ from bardo_pipeline.retrieval.words import stems
 _FAINT = 0.01  # weight of a cosine below the mean, which orders texts without any other score
 _NO_TEXTS = np.zeros(0)
 _KEPT_SCORES = 16  # scores of words that a scope keeps for each of its texts, at most 12 bytes each
-_TOKEN = re.compile(r"[\w'’-]+")
 _FREQUENT = 4  # a word in more than one of four texts is added to all of them, which is faster than by place
 
 
@@ -84,13 +81,9 @@ class Scope(NamedTuple):
 
     def unnamed(self, question: str, number_of: dict[str, int]) -> str:
         """Return a question to embed: without the speakers that it names, unless it has no other word."""
-
-        def is_speaker(words: str) -> bool:
-            return any(number_of.get(word) in self.speakers for word in stems([words])[1])
-
-        if not is_speaker(question):
-            return question
-        return preprocess(_TOKEN.sub(lambda token: "" if is_speaker(token[0]) else token[0], question)) or question
+        named = {word for word in stems([question])[1] if number_of.get(word) in self.speakers}
+        others = [part for part in question.split() if named.isdisjoint(stems([part])[1])] if named else []
+        return " ".join(others) or question
 
     def products(self, questions: Float32Array) -> Float32Array:
         """Return the product of each question with each text [questions, texts]; see `exact_vectors`."""
@@ -114,7 +107,7 @@ def relevance(
     own = np.zeros(scope.size + 1)  # the last one is the neighbour of a text without one
     own[:-1] = _scaled(words.own, words.ideal * rules.words_matched)
     own *= rules.words
-    excess = _scaled(_excess(steps))
+    excess = _scaled(_excess(steps), rules.likeness * STEPS)
     excess *= 1.0 - rules.words
     own[:-1] += excess
     score = own.take(scope.before)
@@ -142,9 +135,8 @@ def _excess(steps: Float64Array) -> Float64Array:
     Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
     sum is exact.
     """
-    excess = steps - float(steps.sum()) / len(steps)
-    np.maximum(excess, 0.0, out=excess)
-    return np.rint(excess, out=excess)
+    excess: Float64Array = steps - float(steps.sum()) / len(steps)
+    return np.maximum(excess, 0.0, out=excess)
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:

@@ -29,12 +29,6 @@ class Guidance:
     declining: str
     terminal: str
 
-    def of_phase(self, phase: str) -> str:
-        """Return the advice for a phase of a record (thriving, stable, conservation, declining, terminal)."""
-        named = {"stable": "thriving", "conservation": "cautious"}.get(phase, phase)
-        advice: str = getattr(self, named)
-        return advice
-
     @property
     def text(self) -> str:
         """The advice for all phases, one line each."""

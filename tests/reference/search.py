@@ -54,11 +54,11 @@ def scored(
             norm = k1 * (1.0 - b + b * session_length[key] / session_mean)
             of_session[key] += rarity * total * (k1 + 1.0) / (total + norm)
     cosine = [round(sum(x * y for x, y in zip(vectors[doc.text_hash], asked, strict=True)), 5) for _, doc in docs]
-    excess = [round(max(value - fmean(cosine), 0.0), 5) for value in cosine]
+    excess = [max(value - fmean(cosine), 0.0) for value in cosine]
     full = max(*own, ideal * rules.words_matched)
     base = [
         (rules.words * own[n] / full if full else 0.0)
-        + ((1.0 - rules.words) * excess[n] / max(excess) if max(excess) else 0.0)
+        + ((1.0 - rules.words) * excess[n] / max(*excess, rules.likeness))
         for n in range(len(docs))
     ]
     best_session = max(of_session.values(), default=0.0)
