@@ -81,9 +81,10 @@ class Scope(NamedTuple):
 
     def unnamed(self, question: str, number_of: dict[str, int]) -> str:
         """Return a question to embed: without the speakers that it names, unless it has no other word."""
-        named = {word for word in stems([question])[1] if number_of.get(word) in self.speakers}
-        others = [part for part in question.split() if named.isdisjoint(stems([part])[1])] if named else []
-        return " ".join(others) or question
+        words = stems([question])[1]
+        named = {word for word in words if number_of.get(word) in self.speakers}
+        parts = question.split() if 0 < len(named) < len(words) else []
+        return " ".join(part for part in parts if named.isdisjoint(stems([part])[1])) or question
 
     def products(self, questions: Float32Array) -> Float32Array:
         """Return the product of each question with each text [questions, texts]; see `exact_vectors`."""
