@@ -47,8 +47,7 @@ def recall(
                 turn_of[call("memory_store_episode", episode).document()["episode_id"]] = turn
                 on_progress(name, len(turn_of) / len(episodes))
             for category, question, evidence in questions:
-                hits = call("memory_search", {"query": question}).document()["results"]
-                turns = [turn_of[hit["id"]] for hit in hits]
+                turns = [turn_of[hit["id"]] for hit in call("memory_search", {"query": question}).document()["results"]]
                 found = [len(evidence.intersection(turns[:count])) / len(evidence) for count in (5, 10)]
                 shares[CATEGORIES.get(category, "other")].append(found)
         context.log.close()
