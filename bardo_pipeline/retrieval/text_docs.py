@@ -1,8 +1,9 @@
 """Makes texts to index from the events of runtimes. Pure.
 
 A runtime that names speaker, session or date in the outcome or in front of its text, and not in the fields, is
-understood likewise. Without a session the day of the told facts is the session.
-Source: TOOLS (memory_store_episode); ADR 0080.
+understood likewise. Without a session the day of the told facts is the session. Speaker and date in front of a text
+count as words, and its vector leaves them out.
+Source: TOOLS (memory_store_episode); ADR 0080, 0095.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_tim
 
 _VALUES_MAX = 64
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")
-_SAYS = re.compile(r"^\s*(?:[\[(]([^\])\n]{3,60})[\])]\s*)?([A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2}):\s")
-"""A text that begins with the name of its speaker, behind a date in brackets at most."""
+_SAYS = re.compile(
+    r"^\s*(?:[\[(](?P<note>[^\])\n]{3,60})[\])][\s,|–-]*|(?P<date>[^\n\[(]{3,50}\d)[\s,|–-]+)?"
+    r"(?P<name>[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,2})(?: ?[\[(](?P<aside>[^\])\n]{3,60})[\])]| said| says)?:\s+(?=\S)"
+)
+"""A text that begins with the name of its speaker, with a date before or behind the name at most."""
 
 
 def docs_of(rows: pa.Table, policy: Policy, stated: Collection[str] = ()) -> list[tuple[str, Doc]]:
@@ -50,18 +54,21 @@ def doc_of(event_id: str, at_us: int, values: tuple[Any, ...], policy: Policy, s
     outcome = orjson.loads(result) if result is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
     quoted = _SAYS.match(said)
-    speaker = speaker or _named(named, SPEAKER_NAMES) or (quoted[2] if quoted else "")
+    speaker = speaker or _named(named, SPEAKER_NAMES) or (quoted["name"] if quoted else "")
+    in_front, spoken = "", said
+    if quoted and quoted["name"] == speaker:
+        in_front = " ".join(part for part in quoted.group("note", "date", "aside") if part)
+        spoken = said[quoted.end() :]
     date = date_words(told_at) if told_at is not None else _named(named, DATE_NAMES)
-    session = session or _named(named, SESSION_NAMES) or day_of(date or (quoted[1] if quoted and quoted[1] else ""))
-    text = said if reflection is None else f"{said} {reflection}"
-    spoken = text if quoted or not speaker else f"{speaker}: {text}"
-    beside = [date, *tags, *[word for word in (tool, category, chain, pair) if word], *_values(outcome, speaker)]
+    session = session or _named(named, SESSION_NAMES) or day_of(date or in_front)
+    text = spoken if reflection is None else f"{spoken} {reflection}"
+    words = [word for word in (tool, category, chain, pair) if word]
+    beside = [date, in_front, *tags, *words, *_values(outcome, speaker)]
     return Doc(
         doc_id=event_id,
         order=(at_us, place or 0, event_id),
         text=text,
-        spoken=spoken,
-        text_hash=text_hash(spoken),
+        text_hash=text_hash(text),
         sort=sort,
         at_us=at_us,
         strength_days=getattr(policy.decay, f"{importance}_days"),
@@ -79,13 +86,11 @@ def doc_of(event_id: str, at_us: int, values: tuple[Any, ...], policy: Policy, s
 def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
     """Return a text without neighbours, such as an entry of a grimoire."""
     facets = (sort, *(None,) * (len(FACETS) - 1))
-    return Doc(doc_id, (place, 0, doc_id), text, text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
+    return Doc(doc_id, (place, 0, doc_id), text, text_hash(text), sort, 0, 1.0, session=None, facets=facets)
 
 
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the value of the first of these names, if it is a word or a number."""
-    if not outcome:
-        return ""
     values = (outcome.get(name) for name in names)
     return next((str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()), "")
 

@@ -23,6 +23,7 @@ from bardo_pipeline.retrieval.words import stems
 
 _ROOM = 64
 NONE, LONE = -1, -2
+_SPOKEN, _SAID = -2, -1  # columns of `codes`
 FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 """Names by which a search filters texts."""
 
@@ -33,19 +34,18 @@ STORED = tuple(StoredText.model_fields)
 class Doc(NamedTuple):
     """A text to index.
 
-    order: place among the texts of its shard. spoken: text of the vector, whose key is text_hash. beside: words that
-    count beside the text, such as date and tags. speaker: name of its speaker. session: key of the stretch of texts in
-    which it has neighbours; "" for the texts without a session, None for a text without neighbours. upserts: whether a
-    later text like it is its upvote (canon 17). stated: whether it is no upvote itself, because an operation on
-    insights states it. worth: confidence of an insight, and the share that retention keeps of another text. origin:
-    shard from which it was inherited, "" for an own text. facets: values that filters compare, in the order of FACETS.
-    values: fields of its event, in the order of STORED; none for a derived text.
+    order: place among the texts of its shard. text: without its speaker, of whom its vector, whose key is text_hash,
+    knows nothing either. beside: words that count beside the text, such as date and tags. speaker: name of its speaker.
+    session: key of the stretch of texts in which it has neighbours; "" for the texts without a session, None for a text
+    without neighbours. upserts: whether a later text like it is its upvote (canon 17). stated: whether it is no upvote
+    itself, because an operation on insights states it. worth: confidence of an insight, and the share that retention
+    keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that filters
+    compare, in the order of FACETS. values: fields of its event, in the order of STORED; none for a derived text.
     """
 
     doc_id: str
     order: tuple[int, int, str]
     text: str
-    spoken: str
     text_hash: str
     sort: str
     at_us: int
@@ -78,8 +78,8 @@ class View(NamedTuple):
     vectors: rows of `exact`, zeros for a text that is_waiting for one. before: LONE for a text that has no neighbours
     by nature. after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts
     that stand for themselves. voted: confidence that votes leave an insight, NaN for a text without votes of an
-    operation. codes: number of each facet's value, by column, and of its text in the last one. inherited: texts of
-    another origin.
+    operation. codes: number of each facet's value, by column, of its text, the key of its vector, and of
+    speaker and text in the last column. inherited: texts of another origin.
     """
 
     key: str
@@ -135,7 +135,7 @@ class Shard:
         self.worth = np.zeros(_ROOM)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
         self.voted = np.full(_ROOM, np.nan)
-        self.codes, self.is_waiting = np.zeros((_ROOM, len(FACETS) + 1), np.int32), np.zeros(_ROOM, bool)
+        self.codes, self.is_waiting = np.zeros((_ROOM, len(FACETS) + 2), np.int32), np.zeros(_ROOM, bool)
 
     def view(self) -> View:
         """Return a snapshot."""
@@ -161,8 +161,9 @@ class Shard:
         facets = {
             facets: [code_of.setdefault(v, len(code_of)) for v in facets] for facets in {doc.facets: 0 for doc in docs}
         }
-        self.codes[first : first + count, :-1] = [facets[doc.facets] for doc in docs]
-        self.codes[first : first + count, -1] = [code_of.setdefault(doc.text_hash, len(code_of)) for doc in docs]
+        self.codes[first : first + count, : len(FACETS)] = [facets[doc.facets] for doc in docs]
+        for column, texts in (_SPOKEN, [d.text_hash for d in docs]), (_SAID, [d.speaker + d.text_hash for d in docs]):
+            self.codes[first : first + count, column] = [code_of.setdefault(text, len(code_of)) for text in texts]
         self.is_waiting[first : first + count] = True
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
@@ -187,7 +188,7 @@ class Shard:
     def hold(self, place: Int32Array, vectors: Float32Array) -> bool:
         """Store exact vectors of waiting texts and return whether one was stored. place: its row by the text's code."""
         rows = np.flatnonzero(self.is_waiting)
-        at = place[self.codes[rows, -1]]
+        at = place[self.codes[rows, _SPOKEN]]
         rows, at = rows[at != NONE], at[at != NONE]
         self.vectors[rows] = vectors[at]
         self.is_waiting[rows] = False
@@ -290,7 +291,7 @@ class TextIndex:
         shard.add(sorted(docs, key=lambda doc: doc.order), self.number_of, self.code_of)
         for source in sources:
             rows = np.flatnonzero(~source.is_waiting[: len(source.docs)])
-            shard.hold(self._place(source.codes[rows, -1], rows), source.vectors)
+            shard.hold(self._place(source.codes[rows, _SPOKEN], rows), source.vectors)
         shard.decide(self._similarity)
         self._shards[key] = shard
         self._ids[key] = {doc.doc_id: row for row, doc in enumerate(shard.docs)}
@@ -303,7 +304,7 @@ class TextIndex:
         """Return the texts without a vector in these shards, by hash, the newest of a shard last."""
         shards = self._of(keys)
         docs = [shard.docs[row] for shard in shards for row in np.flatnonzero(shard.is_waiting)]
-        return {doc.text_hash: doc.spoken for doc in docs}
+        return {doc.text_hash: doc.text for doc in docs}
 
     def waiting_count(self, keys: Iterable[str]) -> int:
         """Return the number of texts without a vector in these shards."""

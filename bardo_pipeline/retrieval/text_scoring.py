@@ -2,15 +2,15 @@
 
 A text's own score is the sum of its scaled BM25 score and its scaled cosine. The score adds the own scores of the texts
 before and behind it, the BM25 score of its session, and a share for a speaker whom the question names. The speaker does
-not count through neighbours, because speakers alternate. A text that has no neighbours by nature, such as an entry,
+not count through neighbours, because speakers alternate, and not in vectors, where a name hides what is told. A short
+text has less weight, because it mostly reacts to another. A text that has no neighbours by nature, such as an entry,
 counts as if both had half of its own score. All statistics come from the texts in scope, so texts of other
-owners do not show in a score. Source: TOOLS (memory_search); ADR 0080.
+owners do not show in a score. Source: TOOLS (memory_search); ADR 0080, 0095.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from bardo_pipeline.retrieval.postings import Int32Array, Occurrences, occurrenc
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
 
-_FAINT = 0.01  # weight of a cosine below the excess, which orders texts without any other score
+_FAINT = 0.01  # weight of a cosine below the mean, which orders texts without any other score
 _NO_TEXTS = np.zeros(0)
 _KEPT_SCORES = 24  # scores of words that a scope keeps for each of its texts, at most 12 bytes each
 _FREQUENT = 4  # a word in more than one of four texts is added to all of them, which is faster than by place
@@ -33,8 +33,8 @@ class Scope(NamedTuple):
 
     starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
     session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
-    of all texts without one. lone: texts that have no neighbours by nature. word_scores: what the words of earlier
-    questions add to the scores, by number, the one used last at the end.
+    of all texts without one. lone: texts that have no neighbours by nature. weight: of each text, by its
+    length. word_scores: what the words of earlier questions add to the scores, by number, the one used last at the end.
     """
 
     views: tuple[View, ...]
@@ -47,6 +47,7 @@ class Scope(NamedTuple):
     before: Int64Array
     after: Int64Array
     lone: Int64Array
+    weight: Float64Array
     word_scores: dict[int, WordScore]
 
     @property
@@ -57,7 +58,7 @@ class Scope(NamedTuple):
     @classmethod
     def of(cls, views: Sequence[View], policy: Policy) -> Self:
         """Make the scope of these views; without a view it has no text."""
-        k1, b = policy.retrieval.words_saturation, policy.retrieval.words_length
+        rules, k1, b = policy.search, policy.retrieval.words_saturation, policy.retrieval.words_length
         length = np.concatenate([_NO_TEXTS, *(view.length[: view.size] for view in views)])
         session, session_count = _sessions(views)
         session_length = np.bincount(session, weights=length, minlength=session_count + 1).astype(np.float64)
@@ -74,8 +75,16 @@ class Scope(NamedTuple):
             before=before,
             after=after,
             lone=np.flatnonzero(np.concatenate([_NO_TEXTS, *(view.before[: view.size] == LONE for view in views)])),
+            weight=np.maximum((length + 1.0) / (length + 1.0 + rules.brief), rules.brief_least),
             word_scores={},
         )
+
+    def unnamed(self, question: str, number_of: dict[str, int]) -> str:
+        """Return a question to embed: without the speakers that it names, unless it has no other word."""
+        words = stems([question])[1]
+        named = {word for word in words if number_of.get(word) in self.speakers}
+        parts = question.split() if 0 < len(named) < len(words) else []
+        return " ".join(part for part in parts if named.isdisjoint(stems([part])[1])) or question
 
     def products(self, questions: Float32Array) -> Float32Array:
         """Return the product of each question with each text [questions, texts]; see `exact_vectors`."""
@@ -91,41 +100,43 @@ def relevance(
     Parameters
     ----------
     number_of : numbers of the known words
-    product : of the question's vector with each text
+    product : of the vector of the question, as `Scope.unnamed` returns it, with each text
     """
     rules = policy.search
     words = _word_scores(scope, number_of, question, policy)
     steps = cosine_steps(product, scope.views[0].vectors.shape[1])
     own = _scaled(words.own, words.ideal * rules.words_matched)
     own *= rules.words
-    similar, excess = _excess(steps)
-    own[similar] += _scaled(excess) * (1.0 - rules.words)
+    excess = _scaled(_excess(steps), rules.likeness * STEPS)
+    excess *= 1.0 - rules.words
+    own[:-1] += excess
     score = own.take(scope.before)
-    score += own.take(scope.after)
-    score *= rules.neighbour
+    score *= rules.before
+    behind = own.take(scope.after)
+    behind *= rules.behind
+    score += behind
     score += own[:-1]
-    score[scope.lone] += rules.neighbour * own[scope.lone]
+    score[scope.lone] += 0.5 * (rules.before + rules.behind) * own[scope.lone]
     if scope.session_count:
         score += (rules.session * _scaled(words.of_session)).take(scope.session)
     if words.by_named:
         score[np.unique(np.concatenate(words.by_named))] += rules.speaker
+    score *= scope.weight
     faint = np.maximum(steps, 0.0, out=steps)
     faint *= _FAINT / STEPS
     score += faint
-    score /= 1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + _FAINT
+    score /= 1.0 + rules.before + rules.behind + rules.session + rules.speaker + _FAINT
     return score
 
 
-def _excess(steps: Float64Array) -> tuple[Int64Array, Float64Array]:
-    """Return the texts whose cosine exceeds the mean by more than a standard deviation, and by how much it does.
+def _excess(steps: Float64Array) -> Float64Array:
+    """Return by how much each cosine exceeds the mean, else 0.
 
     Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
-    sum and the sum of their squares are exact.
+    sum is exact.
     """
-    mean = float(steps.sum()) / len(steps)
-    deviation = sqrt(max(float(np.dot(steps, steps)) / len(steps) - mean * mean, 0.0))
-    texts = np.flatnonzero(steps > mean + deviation)
-    return texts, np.rint(steps[texts] - (mean + deviation))
+    excess: Float64Array = steps - float(steps.sum()) / len(steps)
+    return np.maximum(excess, 0.0, out=excess)
 
 
 def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:

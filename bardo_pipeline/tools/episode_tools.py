@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
@@ -20,7 +20,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import Importance, StoredText
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.retrieval.hybrid_search import Filters, SearchRow
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.consolidation import consolidated_ids
 from bardo_pipeline.tools.definition import Guidance, Tool
@@ -152,31 +152,19 @@ def episode_text(arguments: StoreEpisodeArguments) -> StoredText:
     )
 
 
-class _Scored(NamedTuple):
-    """A text found, before it is shown. retained: retention of an episode, confidence of an insight."""
-
-    text_id: str
-    store: str
-    kind: str
-    text: str
-    relevance: float
-    retained: float
-    score: float
-
-
 def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
     insights = call.insights()
     insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
-    best: dict[str, _Scored] = {}
+    best: dict[str, SearchRow] = {}
     for hit in _matches(call, arguments, arguments.limit + len(insight_of) - len(insights)):
-        insight = insight_of.get(hit.text_id)
-        best.setdefault(hit.text_id if insight is None else insight.insight_id, hit)
+        insight = insight_of.get(hit.id)
+        best.setdefault(hit.id if insight is None else insight.insight_id, hit)
     hits = list(best.values())[: arguments.limit]
-    ids = [hit.text_id for hit in hits]
+    ids = [hit.id for hit in hits]
     texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=ids)}
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
     return MemorySearchResult.model_construct(
-        results=tuple(_shown(hit, texts.get(hit.text_id), insight_of.get(hit.text_id)) for hit in hits),
+        results=tuple(_shown(hit, texts.get(hit.id), insight_of.get(hit.id)) for hit in hits),
         total_episodes_searched=0 if arguments.store == "insights" else episodes,
         total_insights_searched=0 if arguments.store == "episodes" else insight_count,
     )
@@ -217,35 +205,30 @@ def _scope_of(arguments: MemorySearchArguments) -> tuple[str, Filters]:
     return store, filters
 
 
-def _matches(call: ToolCall, arguments: MemorySearchArguments, count: int) -> Iterator[_Scored]:
-    """Yield the texts that match, best first. An insight may have several texts: its first and one for each edit."""
+def _matches(call: ToolCall, arguments: MemorySearchArguments, count: int) -> list[SearchRow]:
+    """Return the texts that match, best first. An insight may have several texts: its first and one for each edit."""
     most = call.context.policy.retrieval.search_results_max
     store, filters = _scope_of(arguments)
-    rows = search(
+    return search(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
         limit=min(count, most), decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
-    for row in rows:
-        yield _Scored(row.id, row.store, row.kind, row.text, row.relevance, row.retained, row.score)
 
 
-def _shown(hit: _Scored, text: HeldText | None, insight: KnownInsight | None) -> MemoryHit:
+def _shown(hit: SearchRow, text: HeldText | None, insight: KnownInsight | None) -> MemoryHit:
     """Return a text found as a hit. text: None for derived texts; insight: None for other texts."""
     if text is None:
         return _derived_hit(hit)
-    return _text_hit(hit, text) if insight is None else _insight_hit(hit, insight, text)
-
-
-def _text_hit(hit: _Scored, text: HeldText) -> MemoryHit:
-    """Return a stored episode or reflection as a hit."""
+    if insight is not None:
+        return _insight_hit(hit, insight, text)
     return MemoryHit.model_construct(
-        source="episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance, adjusted_score=hit.score,
+        source="episode", id=hit.id, content=hit.text, relevance_score=hit.relevance, adjusted_score=hit.score,
         metadata=_metadata(text) | {"retention": hit.retained},
     )  # fmt: skip
 
 
-def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryHit:
+def _insight_hit(hit: SearchRow, insight: KnownInsight, text: HeldText) -> MemoryHit:
     """Return an insight as of its newest vote and edit."""
     votes: dict[str, JsonValue] = {"upvotes": insight.upvotes, "downvotes": insight.downvotes}
     return MemoryHit.model_construct(
@@ -254,11 +237,11 @@ def _insight_hit(hit: _Scored, insight: KnownInsight, text: HeldText) -> MemoryH
     )  # fmt: skip
 
 
-def _derived_hit(hit: _Scored) -> MemoryHit:
+def _derived_hit(hit: SearchRow) -> MemoryHit:
     """Return an entry of the curator, or the episode of a record."""
     is_entry = hit.store == "entries"
     return MemoryHit.model_construct(
-        source="insight" if is_entry else "episode", id=hit.text_id, content=hit.text, relevance_score=hit.relevance,
+        source="insight" if is_entry else "episode", id=hit.id, content=hit.text, relevance_score=hit.relevance,
         adjusted_score=hit.retained if is_entry else hit.score, metadata={"kind": hit.kind, "retention": hit.retained},
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.text_index import Doc
@@ -54,24 +54,26 @@ def scored(
             norm = k1 * (1.0 - b + b * session_length[key] / session_mean)
             of_session[key] += rarity * total * (k1 + 1.0) / (total + norm)
     cosine = [round(sum(x * y for x, y in zip(vectors[doc.text_hash], asked, strict=True)), 5) for _, doc in docs]
-    excess = [round(max(value - fmean(cosine) - pstdev(cosine), 0.0), 5) for value in cosine]
+    excess = [max(value - fmean(cosine), 0.0) for value in cosine]
     full = max(*own, ideal * rules.words_matched)
     base = [
         (rules.words * own[n] / full if full else 0.0)
-        + ((1.0 - rules.words) * excess[n] / max(excess) if max(excess) else 0.0)
+        + ((1.0 - rules.words) * excess[n] / max(*excess, rules.likeness))
         for n in range(len(docs))
     ]
     best_session = max(of_session.values(), default=0.0)
     result = []
     for n, (shard, doc) in enumerate(docs):
         if doc.session is None:
-            score = base[n] * (1.0 + rules.neighbour)
+            score = base[n] * (1.0 + 0.5 * (rules.before + rules.behind))
         else:
             stream = [m for m, (other, d) in enumerate(docs) if other == shard and d.session == doc.session]
             at = stream.index(n)
-            score = base[n] + rules.neighbour * sum(base[m] for m in stream[max(at - 1, 0) : at + 2] if m != n)
+            score = base[n] + rules.before * sum(base[m] for m in stream[max(at - 1, 0) : at])
+            score += rules.behind * sum(base[m] for m in stream[at + 1 : at + 2])
         if doc.session and best_session:
             score += rules.session * of_session[shard, doc.session] / best_session
-        score += rules.speaker * named[n] + 0.01 * max(cosine[n], 0.0)
-        result.append(score / (1.0 + 2.0 * rules.neighbour + rules.session + rules.speaker + 0.01))
+        score = (score + rules.speaker * named[n]) * max(1.0 - rules.brief / (len(texts[n]) + 1.0 + rules.brief), 0.5)
+        score += 0.01 * max(cosine[n], 0.0)
+        result.append(score / (1.0 + rules.before + rules.behind + rules.session + rules.speaker + 0.01))
     return result

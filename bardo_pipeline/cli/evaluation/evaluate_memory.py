@@ -12,6 +12,7 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
 from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
+from bardo_pipeline.cli.evaluation.evaluate_recall import recall
 from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output import eval_report
 from bardo_pipeline.cli.output.tables import out, print_table, say
@@ -27,11 +28,7 @@ app = Typer(help="Grade the knowledge of golems against markets with known truth
 app.command()(negentropy)
 app.command()(lineage)
 app.command()(bottleneck)
-
-
-@app.callback()
-def _group() -> None:
-    """Grade the knowledge of golems against markets with known truths."""
+app.command()(recall)
 
 
 @app.command()

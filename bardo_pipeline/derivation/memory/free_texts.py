@@ -28,7 +28,7 @@ from bardo_pipeline.retrieval.hybrid_search import highest
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
 from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
-from bardo_pipeline.retrieval.text_scoring import relevance
+from bardo_pipeline.retrieval.text_scoring import Scope, relevance
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 
 
@@ -199,7 +199,7 @@ def search_texts(
         held.embed(context, keys, now)
         held.vote(context, keys)
         scope, waiting, version = held.scope_of(keys, context.policy), held.index.waiting_count(keys), held.version
-        vectors = held.vectors_of(context, [text])
+        vectors = held.vectors_of(context, [scope.unnamed(text, held.index.number_of)])
     views = scope.views
     if not views:
         return TextsFound((), dict.fromkeys(SORTS, 0), 0, version)
@@ -214,7 +214,7 @@ def search_texts(
     penalty = context.policy.search.decay_penalty if decay else 0.0
     score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
     hits = _best(views, np.where(kept, score, -1.0), count)
-    hit_rows = tuple(_hit(views, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
+    hit_rows = tuple(_hit(scope, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
     searched = {sort: int(np.count_nonzero(kept & is_of[sort])) for sort in SORTS}
     return TextsFound(hit_rows, searched, waiting, version)
 
@@ -289,11 +289,10 @@ def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
 
 
 def _hit(
-    views: Sequence[View], row: int, rank: int, relevant: Float64Array, retained: Float64Array, score: Float64Array
+    scope: Scope, row: int, rank: int, relevant: Float64Array, retained: Float64Array, score: Float64Array
 ) -> TextHit:
-    starts = np.cumsum([0, *(view.size for view in views)])
-    part = int(np.searchsorted(starts, row, side="right")) - 1
-    view, place = views[part], row - starts[part]
+    number = int(scope.starts.searchsorted(row, side="right")) - 1
+    view, place = scope.views[number], row - int(scope.starts[number])
     doc = view.docs[place]
     return TextHit(
         rank=rank,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived
@@ -64,8 +63,8 @@ def search(
     _check(context, store, golem_id, selection.filters, count)
     with shared_texts(context, now) as texts:
         scope, candidates = _opened_selection(context, texts, selection, now)
-        numbers, vectors = texts.index.number_of, texts.vectors_of(context, [text])
-        product = texts.compared.get((id(scope), text))
+        numbers, product = texts.index.number_of, texts.compared.get((id(scope), text))
+        vectors = texts.vectors_of(context, [scope.unnamed(text, numbers)])
     if not scope.size:
         return []
     if product is None:
@@ -97,13 +96,13 @@ def compared_in_advance(
     result. The searches read the texts that are recorded when the block begins.
     """
     with shared_texts(context, now) as texts:
-        texts.derived(context)
-        texts.vectors_of(context, [question for group in groups for question in group.questions])
-        scopes, vectors = list[Scope](), list[Float32Array]()
+        scopes, unnamed = list[Scope](), list[list[str]]()
         for group in groups:
             selection = _Selection(context.owner, group.store, group.golem_id, group.filters)
             scopes.append(texts.scope_of(_keys(context, texts, selection, now), context.policy))
-            vectors.append(texts.vectors_of(context, group.questions))
+            unnamed.append([scopes[-1].unnamed(question, texts.index.number_of) for question in group.questions])
+        texts.vectors_of(context, [question for questions in unnamed for question in questions])
+        vectors = [texts.vectors_of(context, questions) for questions in unnamed]
     compared = {
         (id(scope), question): product
         for group, scope, of_group in zip(groups, scopes, vectors, strict=True)

@@ -45,7 +45,7 @@ def shards(draw: st.DrawFn) -> list[list[Doc]]:
             text = draw(TEXTS)
             docs.append(
                 Doc(
-                    f"{shard}/{place}", (place, 0, ""), text, text, f"hash of {text}", "episode", place, 7.0,
+                    f"{shard}/{place}", (place, 0, ""), text, f"hash of {text}", "episode", place, 7.0,
                     beside=draw(st.sampled_from(["", "2023 may", "gas"])), speaker=draw(st.sampled_from(["", "Ada"])),
                     session=draw(st.sampled_from(["s1", "s2", "", None])), facets=("episode", *[None] * 5),
                 )

@@ -24,7 +24,7 @@ def index_of(days_by_golem: dict[str, list[int]]) -> TextIndex:
         index.add(
             golem,
             [
-                Doc(f"{golem}/{day}", (day, 0, ""), f"day {day}", f"day {day}", f"{golem} {day}", "episode",
+                Doc(f"{golem}/{day}", (day, 0, ""), f"day {day}", f"{golem} {day}", "episode",
                     day * DAY_US, 7.0, facets=("episode", *[None] * 5))
                 for day in days
             ],

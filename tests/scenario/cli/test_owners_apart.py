@@ -126,7 +126,7 @@ SERVERS = {"serve", "ui"}
 Their content is tested elsewhere: tests/definitions/test_owner_views.py and tests/scenario/server/test_server.py.
 """
 
-HOMELESS = {"schema", "eval lineage", "eval bottleneck", "eval memory"}
+HOMELESS = {"schema", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
 """Commands that open no home."""
 
 EMPTY = ("scars", "dreams", "golem phrase")
