@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import golem_report
+from bardo_pipeline.derivation.death.graveyard import golem_document
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.derivation.incremental.record_queries import require_born
@@ -155,10 +155,7 @@ def golems_reply(warm: WarmHome, context: DerivationContext) -> Reply:
 
 def golem_reply(context: DerivationContext, golem_id: str) -> Reply:
     """Describe a golem, now or at its death."""
-    report = golem_report(context, golem_id)
-    facts = asdict(report) | {name: part.model_dump() if (part := getattr(report, name)) else None
-                              for name in ("born", "died")}  # fmt: skip
-    return Reply(facts)
+    return Reply(golem_document(context, golem_id))
 
 
 def entries_reply(warm: WarmHome, context: DerivationContext, golem_id: str, given: EntriesParameters) -> Reply:

@@ -376,12 +376,13 @@ assert not heavy, f"imported {{heavy}}"
 @pytest.mark.parametrize(
     "words",
     [["ask", "GOLEM", QUESTION], ["search", "gas", "--json", "--limit=3"], ["lineage", "ENTRY"],
-     ["lineage", "ENTRY", "--golem", "GOLEM", "--format", "json"], ["status"]],
+     ["lineage", "ENTRY", "--golem", "GOLEM", "--format", "json"], ["status"], ["golem", "show", "GOLEM"],
+     ["golem", "show", "GOLEM", "--testament"], ["golem", "show", "GOLEM", "--json"], ["golem", "show", "HEIR"]],
 )  # fmt: skip
 def test_a_command_uses_the_running_server_and_prints_the_same(
     server: Served, home: Path, coral: Belongings, words: list[str]
 ) -> None:
-    names = {"GOLEM": coral.heir if words[0] == "ask" else coral.golem, "ENTRY": coral.entry}
+    names = {"GOLEM": coral.heir if words[0] == "ask" else coral.golem, "HEIR": coral.heir, "ENTRY": coral.entry}
     words = [names.get(word, word) for word in words]
     environ = {**os.environ, "BARDO_HOME": str(home), "BARDO_OWNER": CORAL, "COLUMNS": "160"}
     light = subprocess.run(
@@ -403,7 +404,8 @@ def settled(output: str) -> list[str]:
     "words",
     [["ask", "g-nobody", QUESTION], ["ask", "GOLEM"], ["ask", "GOLEM", QUESTION, "--embedder", "minilm"],
      ["ask", "GOLEM", QUESTION, "--at", "yesterday"], ["ask", "--help"], ["search", "gas", "--limit", "0"],
-     ["lineage", "none"], ["status", "--check"], ["status", "--format", "xml"], []],
+     ["lineage", "none"], ["status", "--check"], ["status", "--format", "xml"], ["golem", "show", "g-nobody"],
+     ["golem", "show", "GOLEM", "--no-testament"], ["golem", "due"], ["golem"], []],
 )  # fmt: skip
 def test_what_the_server_cannot_answer_is_left_to_the_command(
     server: Served, home: Path, coral: Belongings, words: list[str], capsys: pytest.CaptureFixture[str]
