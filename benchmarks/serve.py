@@ -35,7 +35,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.server.callers import Caller as ServerCaller
 from bardo_pipeline.server.parameters import AskParameters
-from bardo_pipeline.server.reading import Reply, ask_reply
+from bardo_pipeline.server.reading import Asked, Reply, ask_reply
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
 from bardo_pipeline.storage.home import Home
@@ -360,7 +360,7 @@ def _core_questions(root: Path, asked_golem: str, questions: list[str], rounds: 
 
     async def ask(question: str) -> object:
         given = AskParameters(golem=asked_golem, question=question)
-        return await asks.answer(None, lambda context: ask_reply(warm, context, given, utc_now()))
+        return await asks.answer(None, lambda context: ask_reply(Asked(warm, context, given.golem, utc_now()), given))
 
     async def times(work: Callable[[str], Awaitable[object]]) -> list[float]:
         async def caller(number: int) -> list[float]:

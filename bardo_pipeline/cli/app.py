@@ -1,5 +1,6 @@
 """The command `bardo`: all commands, and errors as one line.
 
+A call imports only the modules of its first word, because importing all of them takes half a second longer.
 Exit codes: 0 success, 1 a check failed, 2 bad input or no home.
 """
 
@@ -8,119 +9,116 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 
 from typer import Typer
 from typer.main import get_command
 
-from bardo_pipeline.cli import library_command
-from bardo_pipeline.cli.bundle import bundle_command, checks_and_give
-from bardo_pipeline.cli.evaluation import evaluate_memory
-from bardo_pipeline.cli.fleet import fleet_commands
-from bardo_pipeline.cli.golem import birth_command, golem_command, succession_command
-from bardo_pipeline.cli.memory import (
-    ask_and_search,
-    conversation_command,
-    dreams_and_scars,
-    grimoire_command,
-    propose_command,
-    remember_command,
-)
-from bardo_pipeline.cli.operations import (
-    config_command,
-    derive_command,
-    drain_command,
-    keys_command,
-    maintain_command,
-    report_command,
-    serve_command,
-    spool_and_quarantine,
-    status_command,
-    what_if_command,
-)
 from bardo_pipeline.cli.options import with_owner_option
 from bardo_pipeline.cli.output.exit_codes import run_to_exit
 from bardo_pipeline.errors import ConfigError
 
-app = Typer(
-    help="The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+_HELP = "The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick."
 
-app.add_typer(config_command.app, name="config")
-app.add_typer(golem_command.app, name="golem")
-app.add_typer(keys_command.seal_app, name="seal")
-app.add_typer(bundle_command.app, name="bundle")
-app.add_typer(conversation_command.app, name="conversation")
-app.add_typer(grimoire_command.app, name="grimoire")
-app.add_typer(library_command.app, name="library")
-app.add_typer(evaluate_memory.app, name="eval")
-app.add_typer(keys_command.app, name="keys")
-app.add_typer(spool_and_quarantine.spool, name="spool")
-app.add_typer(spool_and_quarantine.quarantine, name="quarantine")
-app.command("watch")(status_command.watch)
-app.command("ticks")(maintain_command.ticks)
-app.command("maintain")(maintain_command.maintain)
-app.command("serve")(serve_command.serve)
-app.command("derive")(derive_command.derive)
-app.command("drain")(drain_command.drain)
-app.command("graveyard")(golem_command.graveyard)
-app.command("ask")(ask_and_search.ask_golem)
-app.command("search")(ask_and_search.search_all)
-app.command("remember")(remember_command.remember)
-app.command("report")(report_command.report_action)
-app.command("dreams")(dreams_and_scars.dreams)
-app.command("scars")(dreams_and_scars.scars)
-app.command("bloodstain")(dreams_and_scars.bloodstain)
-app.command("verify")(maintain_command.verify_home)
-app.command("backup")(maintain_command.backup)
-app.command("restore")(maintain_command.restore_home)
-app.command("schema")(spool_and_quarantine.schema)
-app.command("strike")(derive_command.strike_record)
-app.command("reorg")(derive_command.reorg_blocks)
-app.command("struck")(derive_command.prove)
-app.command("whatif")(what_if_command.ask_what_if)
-app.command("adopt")(what_if_command.adopt_derivation)
-app.command("drift")(ask_and_search.drift)
-app.command("reembed")(ask_and_search.reembed_everything)
-app.command("propose")(propose_command.propose_operations)
-golem_command.app.command("successor")(succession_command.successor)
-golem_command.app.command("birth")(birth_command.record_birth)
-golem_command.app.command("found")(succession_command.found_golem)
-golem_command.app.command("credit")(succession_command.credit)
-golem_command.app.command("due")(succession_command.due_now)
-golem_command.app.command("successions")(succession_command.successions)
-golem_command.app.command("show")(golem_command.show_golem)
-golem_command.app.command("phrase")(propose_command.phrase_testaments)
-bundle_command.app.command("rank")(checks_and_give.rank)
-bundle_command.app.command("give")(checks_and_give.give_)
-bundle_command.app.command("consent")(checks_and_give.consent_to_sale)
-bundle_command.app.command("checks")(checks_and_give.checks)
-bundle_command.app.command("waive")(checks_and_give.waive_warning)
-app.command()(fleet_commands.demo)
-app.command()(fleet_commands.run)
-app.command()(status_command.status)
-app.command()(derive_command.sql)
-app.command()(grimoire_command.lineage)
-app.command()(ask_and_search.similar)
-app.command()(derive_command.rebuild)
-app.command("accept-gap")(derive_command.accept_gap)
-app.command()(fleet_commands.ui)
+_MODULES = {
+    "operations.config_command": {"config": "app"},
+    "golem.golem_command": {"golem": "app", "graveyard": "graveyard", "golem show": "show_golem"},
+    "operations.keys_command": {"seal": "seal_app", "keys": "app"},
+    "bundle.bundle_command": {"bundle": "app"},
+    "memory.conversation_command": {"conversation": "app"},
+    "memory.grimoire_command": {"grimoire": "app", "lineage": "lineage"},
+    "library_command": {"library": "app"},
+    "evaluation.evaluate_memory": {"eval": "app"},
+    "operations.spool_and_quarantine": {"spool": "spool", "quarantine": "quarantine", "schema": "schema"},
+    "operations.status_command": {"watch": "watch", "status": "status"},
+    "operations.maintain_command": {
+        "ticks": "ticks",
+        "maintain": "maintain",
+        "verify": "verify_home",
+        "backup": "backup",
+        "restore": "restore_home",
+    },
+    "operations.serve_command": {"serve": "serve"},
+    "operations.derive_command": {
+        "derive": "derive",
+        "strike": "strike_record",
+        "reorg": "reorg_blocks",
+        "struck": "prove",
+        "sql": "sql",
+        "rebuild": "rebuild",
+        "accept-gap": "accept_gap",
+    },
+    "operations.drain_command": {"drain": "drain"},
+    "memory.ask_and_search": {
+        "ask": "ask_golem",
+        "search": "search_all",
+        "drift": "drift",
+        "reembed": "reembed_everything",
+        "similar": "similar",
+    },
+    "memory.remember_command": {"remember": "remember"},
+    "operations.report_command": {"report": "report_action"},
+    "memory.dreams_and_scars": {"dreams": "dreams", "scars": "scars", "bloodstain": "bloodstain"},
+    "operations.what_if_command": {"whatif": "ask_what_if", "adopt": "adopt_derivation"},
+    "memory.propose_command": {"propose": "propose_operations", "golem phrase": "phrase_testaments"},
+    "golem.succession_command": {
+        "golem successor": "successor",
+        "golem found": "found_golem",
+        "golem credit": "credit",
+        "golem due": "due_now",
+        "golem successions": "successions",
+    },
+    "golem.birth_command": {"golem birth": "record_birth"},
+    "bundle.checks_and_give": {
+        "bundle rank": "rank",
+        "bundle give": "give_",
+        "bundle consent": "consent_to_sale",
+        "bundle checks": "checks",
+        "bundle waive": "waive_warning",
+    },
+    "fleet.fleet_commands": {"demo": "demo", "run": "run", "ui": "ui"},
+}
+"""Module of this package -> words of a command or group -> its name there; a group comes before its commands."""
 
 
 @cache
-def command() -> Callable[[], object]:
-    """Build all commands with their options; cached because it takes 0.1 s."""
-    return with_owner_option(get_command(app))
+def app_of(first: str | None = None) -> Typer:
+    """Return all commands, or only those that begin with this word."""
+    app = Typer(
+        help=_HELP,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        callback=lambda: None,  # keeps a single command below its word
+    )
+    groups = {"": app}
+    for module, names in _MODULES.items():
+        for words, name in names.items():
+            group, _, word = words.rpartition(" ")
+            if first not in (None, words, group):
+                continue
+            part = getattr(import_module(f"{__package__}.{module}"), name)
+            if isinstance(part, Typer):
+                groups[words] = part
+                app.add_typer(part, name=word)
+            else:
+                groups[group].command(word)(part)
+    return app
+
+
+@cache
+def command(first: str | None = None) -> Callable[[], object]:
+    """Build all commands with their options, or those that begin with this word; cached because it takes 0.1 s."""
+    return with_owner_option(get_command(app_of(first)))
 
 
 def main() -> None:
     """Run the command line; print a BardoError as one line and exit 2."""
+    first = next((word for word in sys.argv[1:2] if any(word in names for names in _MODULES.values())), None)
 
     def checked() -> None:
         _check_utf8(sys.argv[1:])
-        command()()
+        command(first)()
 
     run_to_exit(checked)
 

@@ -255,6 +255,10 @@ class Calls(ABC, Generic[T]):
         """List the golems in view."""
         return self._send(Call("GET", "/v1/golems"))
 
+    def golem_state(self, golem: str | None = None) -> T:
+        """Return the state of a golem, now or at its death, as `bardo golem show` prints it."""
+        return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}"))
+
     def lineage(self, entry: str, *, golem: str | None = None) -> T:
         """Trace an entry to the ticks that it was derived from; `holdings` are those of all golems in view.
 

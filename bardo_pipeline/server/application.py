@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from bardo_pipeline.derivation.context import DerivationContext
@@ -31,7 +31,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.server import reading
 from bardo_pipeline.server.browser_pages import BrowserPages
 from bardo_pipeline.server.callers import Caller, Doorkeeper
-from bardo_pipeline.server.door import Door, json_response, refusal
+from bardo_pipeline.server.door import Door, freshness_header, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
 from bardo_pipeline.server.openapi import ARROW, EPISODES, EVENTS, LINES, RECORDS, Operation, openapi_document
@@ -50,7 +50,7 @@ from bardo_pipeline.server.parameters import (
 from bardo_pipeline.server.reading import Reply
 from bardo_pipeline.server.recorder import Recorder, events_in, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import Batches, WarmHome, each_alone
+from bardo_pipeline.server.warm_home import Batches, Freshness, StatedFreshness, WarmHome, each_alone
 from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
@@ -69,12 +69,8 @@ OPERATIONS = (
     Operation("GET", "/v1/golems/{golem_id}/records", "Records of a golem.", RecordsParameters, has_table=True),
     Operation("GET", "/v1/golems/{golem_id}/warnings", "Warnings about an action.", WarningsParameters, has_table=True),
     Operation("GET", "/v1/golems/{golem_id}/advice", "Rules that hold in a situation.", AdviceParameters),
-    Operation(
-        "POST", "/v1/golems/{golem_id}/experiences", "Append a record that is built from a report.", ReportParameters
-    ),
-    Operation(
-        "POST", "/v1/golems/{golem_id}/drafts", "The record of a report, for its golem to sign.", ReportParameters
-    ),
+    Operation("POST", "/v1/golems/{golem_id}/experiences", "Append the record of a report.", ReportParameters),
+    Operation("POST", "/v1/golems/{golem_id}/drafts", "Record of a report, for its golem to sign.", ReportParameters),
     Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
     Operation("POST", "/v1/ask", "The same, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
@@ -82,14 +78,14 @@ OPERATIONS = (
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
     Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
     Operation("POST", "/v1/events", "Append signed life events by the rules of the spool.", body=EVENTS),
-    Operation(
-        "POST",
-        "/v1/texts",
-        "Store many episodes in one commit; each is checked alone.",
-        body=EPISODES,
-        takes_golem=True,
-    ),
+    Operation("POST", "/v1/texts", "Store episodes in one commit, each checked.", body=EPISODES, takes_golem=True),
     Operation("GET", "/v1/tools", "Memory tools with their schemas."),
+    Operation("GET", "/healthz", "State that the process answers.", media="application/json", is_open=True),
+    Operation("GET", "/openapi.json", "This document.", media="application/json", is_open=True),
+    Operation("GET", "/metrics", "Figures of the status and counts of requests for Prometheus.", media="text/plain"),
+    Operation("GET", "/", "Page of the home for a browser, which gives a token first.", media="text/html"),
+    Operation("GET", "/docs/data/{path}", "Data Docs of all runs.", media="text/html"),
+    Operation("GET", "/docs/dbt/", "dbt docs of the marts.", media="text/html"),
 )
 
 WRITE_FRESHNESS_SECONDS = 1.0
@@ -127,6 +123,7 @@ class Application:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
         self._pages = BrowserPages(warm, doorkeeper)
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
+        self._freshness = StatedFreshness(warm)
         self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
@@ -139,57 +136,59 @@ class Application:
         ----------
         tools_over_http : the Model Context Protocol at /mcp; None to leave it out
         """
-        routes: list[Route | Mount] = [  # each request tries one after the other: those of an agent's tick first
-            Route("/v1/tools/{name}", self._counted("/v1/tools/NAME", self.tool), methods=["POST"]),
-            Route("/v1/ask", self._counted("/v1/ask", self.ask), methods=["GET", "POST"]),
-            Route("/v1/search", self._counted("/v1/search", self.search), methods=["GET", "POST"]),
-            Route("/", self._counted("/", self._pages.home), methods=["GET", "POST"]),
-            Route("/docs/data/{path:path}", self._counted("/docs/data", self._pages.data_docs)),
-            Route("/docs/dbt/", self._counted("/docs/dbt", self._pages.dbt_docs)),
-            Route("/healthz", self.healthz),
-            Route("/openapi.json", self.openapi),
-            Route("/metrics", self._counted("/metrics", self.metrics)),
-            Route("/v1/status", self._counted("/v1/status", self.status)),
-            Route("/v1/golems", self._counted("/v1/golems", self.golems), methods=["GET", "POST"]),
-            Route("/v1/golems/{golem_id:path}/entries", self._counted("/v1/golems/ID/entries", self.entries)),
-            Route("/v1/golems/{golem_id:path}/records", self._counted("/v1/golems/ID/records", self.records_of)),
-            Route("/v1/golems/{golem_id:path}/warnings", self._counted("/v1/golems/ID/warnings", self.warnings)),
-            Route("/v1/golems/{golem_id:path}/advice", self._counted("/v1/golems/ID/advice", self.advice)),
-            Route(
-                "/v1/golems/{golem_id:path}/experiences",
-                self._counted("/v1/golems/ID/experiences", self.experiences),
-                methods=["POST"],
-            ),
-            Route(
-                "/v1/golems/{golem_id:path}/drafts",
-                self._counted("/v1/golems/ID/drafts", self.drafts),
-                methods=["POST"],
-            ),
-            Route("/v1/golems/{golem_id:path}", self._counted("/v1/golems/ID", self.golem)),  # an id may have a slash
-            Route("/v1/lineage", self._counted("/v1/lineage", self.lineage)),
-            Route("/v1/records", self._counted("/v1/records", self.records), methods=["POST"]),
-            Route("/v1/events", self._counted("/v1/events", self.events), methods=["POST"]),
-            Route("/v1/texts", self._counted("/v1/texts", self.texts), methods=["POST"]),
-            Route("/v1/tools", self._counted("/v1/tools", self.tools)),
-        ]
-        if tools_over_http is not None:
-            routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))
+        routes = self.routes(tools_over_http)
         handlers: Any = {404: _unknown_path, 405: _wrong_method}
         app = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
         return Door(
-            app, self._doorkeeper, body_bytes_max=BODY_BYTES_MAX, chunk_seconds=chunk_seconds, body_seconds=body_seconds
+            app, self._doorkeeper, self._freshness, body_bytes_max=BODY_BYTES_MAX, chunk_seconds=chunk_seconds,
+            body_seconds=body_seconds,
+        )  # fmt: skip
+
+    def routes(self, tools_over_http: ASGIApp | None) -> list[Route]:
+        """Return all routes, with the Model Context Protocol at /mcp unless it is None."""
+        one = "/v1/golems/{golem_id:path}"  # an id may have a slash
+        listed: tuple[tuple[str, Endpoint, str], ...] = (
+            # Each request tries one after the other: those of an agent's tick come first.
+            ("/v1/tools/{name}", self.tool, "POST"),
+            ("/v1/ask", self._reads(AskParameters, reading.ask_reply), "GET POST"),
+            ("/v1/search", self._reads(SearchParameters, reading.search_reply), "GET POST"),
+            ("/", self._pages.home, "GET POST"),
+            ("/docs/data/{path:path}", self._pages.data_docs, "GET"),
+            ("/docs/dbt/", self._pages.dbt_docs, "GET"),
+            ("/healthz", self.healthz, "GET"),
+            ("/openapi.json", self.openapi, "GET"),
+            ("/metrics", self.metrics, "GET"),
+            ("/v1/status", self._reads(NoParameters, reading.status_reply), "GET"),
+            ("/v1/golems", self._reads(NoParameters, reading.golems_reply), "GET"),
+            ("/v1/golems", self.birth, "POST"),
+            (f"{one}/entries", self._reads(EntriesParameters, reading.entries_reply), "GET"),
+            (f"{one}/records", self._reads(RecordsParameters, reading.records_reply), "GET"),
+            (f"{one}/warnings", self._reads(WarningsParameters, reading.warnings_reply), "GET"),
+            (f"{one}/advice", self._reads(AdviceParameters, reading.advice_reply), "GET"),
+            (f"{one}/experiences", self.experiences, "POST"),
+            (f"{one}/drafts", self.drafts, "POST"),
+            (one, self._reads(NoParameters, reading.golem_reply), "GET"),
+            ("/v1/lineage", self._reads(LineageParameters, reading.lineage_reply), "GET"),
+            ("/v1/records", self.records, "POST"),
+            ("/v1/events", self.events, "POST"),
+            ("/v1/texts", self.texts, "POST"),
+            ("/v1/tools", self.tools, "GET"),
         )
+        routes = [Route(path, self._counted(path, called), methods=methods.split()) for path, called, methods in listed]
+        if tools_over_http is not None:
+            routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))
+        return routes
 
     lifespans: tuple[Callable[[], Any], ...] = ()
     """Context managers that are entered while the application runs."""
 
-    warming: asyncio.Task[None]
+    warming: asyncio.Task[Freshness]
     """The task that opens the home in advance, while the application runs."""
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._merge_life_files())]
-        self.warming = asyncio.create_task(self._warm.run(lambda: self._warm.warm_up(self._clock())))
+        self.warming = self._freshness.read(None, self._warm.run(lambda: self._warm.warm_up(self._clock())))
         self.warming.add_done_callback(_log_failure)
         try:
             async with AsyncExitStack() as stack:
@@ -214,7 +213,9 @@ class Application:
             except Exception as error:
                 logger.warning("the files of life events could not be merged: %s", error)
 
-    def _counted(self, name: str, endpoint: Endpoint) -> Endpoint:
+    def _counted(self, path: str, endpoint: Endpoint) -> Endpoint:
+        name = path.replace(":path", "")
+
         async def counted(request: Request) -> Response:
             started = time.perf_counter()
             try:
@@ -249,96 +250,37 @@ class Application:
 
         return Response(await self._warm.read(_caller(request).owner, work), media_type=CONTENT_TYPE)
 
-    async def status(self, request: Request) -> Response:
-        """Return the health of the view."""
-        await _given(request, NoParameters)
-        return await self._reply(request, None, lambda context: reading.status_reply(context, self._clock()))
+    def _reads(self, model: type[BaseModel], reply: Callable[..., Reply]) -> Endpoint:
+        """Return the endpoint that reads by a function of `reading`, in a thread.
 
-    async def golems(self, request: Request) -> Response:
-        """List the golems of the view, or record a birth."""
-        if request.method == "POST":
-            return await self._birth(request)
-        await _given(request, NoParameters)
-        return await self._reply(request, None, lambda context: reading.golems_reply(self._warm, context))
-
-    async def golem(self, request: Request) -> Response:
-        """Describe a golem."""
-        await _given(request, NoParameters)
-        golem = _golem(request)
-        return await self._reply(request, golem, lambda context: reading.golem_reply(context, golem))
-
-    async def entries(self, request: Request) -> Response:
-        """List entries of a golem."""
-        given, golem = await _given(request, EntriesParameters), _golem(request)
-        return await self._reply(
-            request, golem, lambda context: reading.entries_reply(self._warm, context, golem, given)
-        )
-
-    async def records_of(self, request: Request) -> Response:
-        """List records of a golem."""
-        given, golem = await _given(request, RecordsParameters), _golem(request)
-        return await self._reply(request, golem, lambda context: reading.records_reply(context, golem, given))
-
-    async def warnings(self, request: Request) -> Response:
-        """List warnings of a golem about an action."""
-        given, golem, now = await _given(request, WarningsParameters), _golem(request), self._clock()
-        return await self._reply(
-            request, golem, lambda context: reading.warnings_reply(self._warm, context, golem, given, now)
-        )
-
-    async def advice(self, request: Request) -> Response:
-        """List the rules of a golem that hold in a situation."""
-        given, golem, now = await _given(request, AdviceParameters), _golem(request), self._clock()
-        return await self._reply(
-            request, golem, lambda context: reading.advice_reply(self._warm, context, golem, given, now)
-        )
-
-    async def ask(self, request: Request) -> Response:
-        """Answer a question to a golem."""
-        given, now = await _given(request, AskParameters), self._clock()
-        is_quick = given.at is None and given.tick is None
-        return await self._reply(
-            request, given.golem, lambda context: reading.ask_reply(self._warm, context, given, now), is_quick=is_quick
-        )
-
-    async def search(self, request: Request) -> Response:
-        """Search entries and episodes."""
-        given, now = await _given(request, SearchParameters), self._clock()
-        return await self._reply(
-            request, given.golem, lambda context: reading.search_reply(self._warm, context, given, now)
-        )
-
-    async def lineage(self, request: Request) -> Response:
-        """Trace an entry to its evidence."""
-        given = await _given(request, LineageParameters)
-        return await self._reply(request, None, lambda context: reading.lineage_reply(context, given))
-
-    async def _reply(
-        self, request: Request, golem: str | None, work: Callable[[DerivationContext], Reply], *, is_quick: bool = False
-    ) -> Response:
-        """Run a reading operation in a thread; return its rows as Arrow IPC if the request accepts that.
-
-        Parameters
-        ----------
-        golem : golem whose state is stated as freshness; None for all of the view
-        is_quick : answer it behind the other quick requests of the owner, in one thread
+        Questions about a golem's newest state that wait are answered together. Rows are Arrow IPC on request.
         """
-        as_arrow = ARROW in request.headers.get("accept", "")
 
-        def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
-            fresh = asdict(self._warm.freshness(context, golem))  # first: the work reads this state or a newer one
-            reply = work(context)
-            if as_arrow and reply.table is not None:
-                return _arrow_stream(reply.table, fresh), {}
-            return None, {**reply.document(), "freshness": fresh}
+        async def read(request: Request) -> Response:
+            given, now = await _given(request, model), self._clock()
+            golem = request.path_params.get("golem_id") or getattr(given, "golem", None)
+            as_arrow = ARROW in request.headers.get("accept", "")
 
-        owner = _caller(request).owner
-        stream, document = await (self._asks.answer(owner, answered) if is_quick else self._warm.read(owner, answered))
-        return json_response(document) if stream is None else Response(stream, media_type=ARROW)
+            def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
+                fresh = asdict(self._warm.freshness(context, golem))  # first: the work reads this state or a newer one
+                answer = reply(reading.Asked(self._warm, context, golem or "", now), given)
+                if as_arrow and answer.table is not None:
+                    return _arrow_stream(answer.table, fresh), {"freshness": fresh}
+                return None, {**answer.document(), "freshness": fresh}
+
+            is_quick = isinstance(given, AskParameters) and given.at is None and given.tick is None
+            run = self._asks.answer if is_quick else self._warm.read
+            stream, document = await run(_caller(request).owner, answered)
+            if stream is None:
+                return json_response(document)
+            return Response(stream, media_type=ARROW, headers=freshness_header(document["freshness"]))
+
+        return read
 
     # writing
 
-    async def _birth(self, request: Request) -> Response:
+    async def birth(self, request: Request) -> Response:
+        """Record the birth of a golem."""
         given, now = await _given(request, BirthParameters), self._clock()
         caller = _caller(request)
         owner = given.owner or caller.owner
@@ -478,11 +420,11 @@ def _content_kind(request: Request, subject: str) -> str:
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind not in ("application/json", LINES):
         raise ServerError(415, "ContentTypeError", f"{subject} has no type {kind[:60]!r}",
-                          f"send application/json or {LINES}")  # fmt: skip
+                          f"send the header `Content-Type: application/json`, or {LINES}")  # fmt: skip
     return kind
 
 
-def _log_failure(warming: asyncio.Task[None]) -> None:
+def _log_failure(warming: asyncio.Task[Freshness]) -> None:
     """Log why the home could not be opened in advance; each request then states the error itself."""
     if not warming.cancelled() and (error := warming.exception()) is not None:
         logger.warning("the home could not be opened in advance: %s", error)

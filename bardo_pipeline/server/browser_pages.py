@@ -51,9 +51,10 @@ class BrowserPages:
         if token is None:
             return HTMLResponse(sign_in_page(), 401, SECURITY)
         try:
-            return self._doorkeeper.caller(f"Bearer {token}", None, None)
+            request.state.caller = caller = self._doorkeeper.caller(f"Bearer {token}", None, None)
         except TokenError as error:
             return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+        return caller
 
     async def data_docs(self, request: Request) -> Response:
         """Show the Data Docs of all runs. They are about bundles of all owners, so the token must open the home."""

@@ -1,5 +1,7 @@
 """Door: the outermost layer of the HTTP application. It lets a request in by host, token, size and speed.
 
+Each answer leaves with the header `Bardo-Freshness`.
+
 A request is refused before its body is read if its token is wrong, and before any route sees it if its body is too long
 or too slow. So a refused request changes nothing. Source: MEM-17; ADR 0076.
 """
@@ -14,22 +16,20 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.server.callers import Doorkeeper
 from bardo_pipeline.server.error_responses import document_of, status_of
+from bardo_pipeline.server.warm_home import StatedFreshness
 
 logger = logging.getLogger("bardo.server")
 
 COOKIE = "bardo_token"
-OPEN_PATHS = frozenset({"/healthz", "/openapi.json", "/favicon.ico"})
-"""Paths that need no token."""
-
-PAGES = re.compile(r"/|/docs/.*", re.DOTALL)
-"""Paths that a browser reads with the cookie in place of the header. They change nothing."""
+OPEN_PATHS = re.compile(r"/|/docs/.*|/healthz|/openapi\.json|/favicon\.ico", re.DOTALL)
+"""Paths that need no header with a token: a browser reads pages with the cookie, the others need none."""
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _JSON = {"content-type": "application/json", "cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -48,12 +48,13 @@ class Door:
         self,
         app: ASGIApp,
         doorkeeper: Doorkeeper,
+        freshness: StatedFreshness,
         *,
         body_bytes_max: Mapping[str, int],
         chunk_seconds: float,
         body_seconds: float,
     ) -> None:
-        self._app, self._doorkeeper = app, doorkeeper
+        self._app, self._doorkeeper, self._freshness = app, doorkeeper, freshness
         self._bytes_max, self._chunk_seconds, self._body_seconds = dict(body_bytes_max), chunk_seconds, body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,10 +63,15 @@ class Door:
             await self._app(scope, receive, send)
             return
         started = False
+        scope.setdefault("state", {})["caller"] = None
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                started = True
+                stated = MutableHeaders(raw=message["headers"])
+                if "bardo-freshness" not in stated:
+                    stated.update(freshness_header(await self._freshness.of(scope["state"]["caller"])))
             await send(message)
 
         try:
@@ -79,18 +85,16 @@ class Door:
                 logger.exception("%s %r failed", scope["method"], scope["path"])
             if started:
                 raise
-            await refusal(error)(scope, receive, send)
+            await refusal(error)(scope, receive, watched)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Set the caller of the request. Raises TokenError and AccessError."""
-        path = scope["path"]
-        if path in OPEN_PATHS or (PAGES.fullmatch(path) and "authorization" not in headers):
-            scope.setdefault("state", {})["caller"] = None
+        if OPEN_PATHS.fullmatch(scope["path"]) and "authorization" not in headers:
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         owner, golem = _named(headers, "bardo-owner") or query.get("owner"), _named(headers, "bardo-golem")
         caller = self._doorkeeper.caller(headers.get("authorization"), owner, golem)
-        scope.setdefault("state", {})["caller"] = caller
+        scope["state"]["caller"] = caller
 
     async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         """Read the body. Raises ServerError 413 if it is too long, and 408 if it is too slow."""
@@ -152,9 +156,16 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def json_response(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a document as JSON; moments become ISO 8601 texts."""
+    """Return a document as JSON, with its freshness as a header too; moments become ISO 8601 texts."""
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    return Response(orjson.dumps(document, option=options, default=str), status, {**_JSON, **(headers or {})})
+    stated = freshness_header(document["freshness"]) if "freshness" in document else {}
+    sent = {**_JSON, **stated, **(headers or {})}
+    return Response(orjson.dumps(document, option=options, default=str), status, sent)
+
+
+def freshness_header(fresh: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the header that states a freshness."""
+    return {"bardo-freshness": orjson.dumps(fresh).decode()}
 
 
 def refusal(error: BaseException) -> Response:

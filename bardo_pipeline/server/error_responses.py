@@ -42,6 +42,7 @@ _STATUSES: tuple[tuple[type[BardoError], int], ...] = (
 )
 """Kind of error and its status; the first that fits counts, and 500 for any other."""
 
+_LISTED = "GET /v1/golems lists those in view"
 _COMMAND = re.compile(r"`[^`]*`")
 
 
@@ -62,8 +63,10 @@ def document_of(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, BardoError):
         return {"error": "InternalError", "message": "the server failed on this request",
                 "cure": "look at the output of `bardo serve`"}  # fmt: skip
-    message = str(error)
-    return {"error": type(error).__name__, "message": message, "cure": _cure(message)}
+    message, cure = str(error), _cure(str(error))
+    if isinstance(error, UnknownGolemError) and cure is not None:  # its own cure is a command, also without a warehouse
+        message, cure = message.removesuffix(cure) + _LISTED, _LISTED
+    return {"error": type(error).__name__, "message": message, "cure": cure}
 
 
 def document_for_agent(error: BaseException) -> dict[str, Any]:

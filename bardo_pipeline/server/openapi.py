@@ -37,6 +37,8 @@ class Operation:
     has_table : whether an Arrow reader gets its rows as an IPC stream
     body : JSON schema of a body that may be JSON lines instead; None for parameters
     takes_golem : whether the header `Bardo-Golem` names the golem
+    media : type of an answer whose body has no `freshness`
+    is_open : whether it needs no token
     """
 
     method: str
@@ -46,6 +48,8 @@ class Operation:
     has_table: bool = False
     body: Mapping[str, Any] | None = None
     takes_golem: bool = False
+    media: str | None = None
+    is_open: bool = False
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
@@ -57,10 +61,12 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
             "properties": {
                 "as_of": {"type": ["string", "null"], "format": "date-time",
                           "description": "Closing time of the newest derived cycle; null before the first."},
-                "cycle": {"type": "integer", "description": "Number of that cycle."},
+                "cycle": {"type": ["integer", "null"],
+                          "description": "Number of that cycle; null in an answer to no token."},
                 "tick": {"type": ["integer", "null"], "description": "Last derived tick; null for several golems."},
                 "log_version": {"type": "integer", "description": "Version of the log."},
-                "lag_ticks": {"type": "integer", "description": "Recorded ticks that are not derived."},
+                "lag_ticks": {"type": ["integer", "null"],
+                              "description": "Recorded ticks that are not derived; null in an answer to no token."},
             },
         },
         "Refusal": {
@@ -93,6 +99,9 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
                                       "content": {"application/json": {"schema": result}}}, **_refusals()},
             }
         }  # fmt: skip
+    for described in (operation for path in paths.values() for operation in path.values()):
+        for response in described["responses"].values():
+            response["headers"] = {"Bardo-Freshness": {"$ref": "#/components/headers/Freshness"}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Bardo", "version": version, "description": "Memory of mortal agents."},
@@ -100,6 +109,11 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "headers": {"Freshness": {
+                "description": "Freshness of the answer, also in its body if that is JSON; null if it is unknown.",
+                "required": True,
+                "content": {"application/json": {"schema": {"anyOf": [_ref("Freshness"), {"type": "null"}]}}},
+            }},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer",
                                           "description": "Token of `bardo keys token OWNER`."}},
         },
@@ -108,7 +122,7 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
 
 def _operation(operation: Operation) -> dict[str, Any]:
     json = {"type": "object", "properties": {"freshness": _ref("Freshness")}}
-    content: dict[str, Any] = {"application/json": {"schema": json}}
+    content: dict[str, Any] = {operation.media: {}} if operation.media else {"application/json": {"schema": json}}
     if operation.has_table:
         content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
     described: dict[str, Any] = {
@@ -117,6 +131,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         ),
         "summary": operation.summary,
         "responses": {"200": {"description": "Answer.", "content": content}, **_refusals()},
+        **({"security": []} if operation.is_open else {}),
     }
     names = [part.strip("{}") for part in operation.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [

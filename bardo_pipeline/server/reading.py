@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import golem_report
+from bardo_pipeline.derivation.death.graveyard import golem_document
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.derivation.incremental.record_queries import require_born
@@ -40,11 +40,21 @@ from bardo_pipeline.server.parameters import (
     AskParameters,
     EntriesParameters,
     LineageParameters,
+    NoParameters,
     RecordsParameters,
     SearchParameters,
     WarningsParameters,
 )
 from bardo_pipeline.server.warm_home import WarmHome
+
+
+class Asked(NamedTuple):
+    """The stores and the moment of a request that reads. golem: "" if it names none."""
+
+    warm: WarmHome
+    context: DerivationContext
+    golem: str
+    now: datetime
 
 
 @dataclass(frozen=True)
@@ -67,20 +77,20 @@ class Reply:
         return self.facts if self.table is None else {**self.facts, self.rows_name: self.table.to_pylist()}
 
 
-def ask_reply(warm: WarmHome, context: DerivationContext, given: AskParameters, now: datetime) -> Reply:
+def ask_reply(asked: Asked, given: AskParameters) -> Reply:
     """Answer a question to a golem. The newest state comes from the kept grimoire; an earlier one is read anew."""
     if given.at is None and given.tick is None:
-        opened = warm.grimoire(context, given.golem, clade=given.clade, now=now)
+        opened = asked.warm.grimoire(asked.context, given.golem, clade=given.clade, now=asked.now)
     else:
-        moment = golem_moment(context, given.golem, at=given.at, tick=given.tick)
-        opened = open_grimoire(context, moment, now=now, clade=given.clade)
+        moment = golem_moment(asked.context, given.golem, at=given.at, tick=given.tick)
+        opened = open_grimoire(asked.context, moment, now=asked.now, clade=given.clade)
     opened = opened if given.regime is None else opened.in_regime(given.regime)
-    answer = ask_grimoire(context, opened, given.question, k=given.k, may_skip=given.may_skip)
-    facts = answer_facts(opened.where, answer, context.policy)
-    return Reply({**facts, "warning": warm.warning(context)}, answer.hits, "hits")
+    answer = ask_grimoire(asked.context, opened, given.question, k=given.k, may_skip=given.may_skip)
+    facts = answer_facts(opened.where, answer, asked.context.policy)
+    return Reply({**facts, "warning": asked.warm.warning(asked.context)}, answer.hits, "hits")
 
 
-def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParameters, now: datetime) -> Reply:
+def search_reply(asked: Asked, given: SearchParameters) -> Reply:
     """Search entries and episodes of the view."""
     filters = Filters(
         kind=given.kind, category=given.category, domain=given.domain, regime=given.regime,
@@ -88,21 +98,21 @@ def search_reply(warm: WarmHome, context: DerivationContext, given: SearchParame
         confidence_min=given.min_confidence,
     )  # fmt: skip
     hits = search(
-        context, given.words, now=now, store=given.store, golem_id=given.golem, filters=filters, limit=given.limit,
-        decay=given.decay,
+        asked.context, given.words, now=asked.now, store=given.store, golem_id=given.golem, filters=filters,
+        limit=given.limit, decay=given.decay,
     )  # fmt: skip
-    facts = {"newest_event_us": warm.newest_event_time_us(context), "warning": warm.warning(context)}
-    return Reply(facts, search_table(hits), "hits")
+    newest_us, warning = asked.warm.newest_event_time_us(asked.context), asked.warm.warning(asked.context)
+    return Reply({"newest_event_us": newest_us, "warning": warning}, search_table(hits), "hits")
 
 
-def lineage_reply(context: DerivationContext, given: LineageParameters) -> Reply:
+def lineage_reply(asked: Asked, given: LineageParameters) -> Reply:
     """Trace an entry to the ticks that it was derived from."""
-    return Reply({"holdings": [asdict(holding) for holding in lineage_of(context, given.entry, given.golem)]})
+    return Reply({"holdings": [asdict(holding) for holding in lineage_of(asked.context, given.entry, given.golem)]})
 
 
-def status_reply(context: DerivationContext, now: datetime) -> Reply:
+def status_reply(asked: Asked, given: NoParameters) -> Reply:
     """Measure the health of the view."""
-    return Reply(status_of(context, now))
+    return Reply(status_of(asked.context, asked.now))
 
 
 GOLEM_SCHEMA = pa.schema(
@@ -148,46 +158,41 @@ def golems_table(context: DerivationContext) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=GOLEM_SCHEMA)
 
 
-def golems_reply(warm: WarmHome, context: DerivationContext) -> Reply:
+def golems_reply(asked: Asked, given: NoParameters) -> Reply:
     """List the golems of the view."""
-    return Reply({}, warm.result(context, "golems", golems_table), "golems")
+    return Reply({}, asked.warm.result(asked.context, "golems", golems_table), "golems")
 
 
-def golem_reply(context: DerivationContext, golem_id: str) -> Reply:
+def golem_reply(asked: Asked, given: NoParameters) -> Reply:
     """Describe a golem, now or at its death."""
-    report = golem_report(context, golem_id)
-    facts = asdict(report) | {name: part.model_dump() if (part := getattr(report, name)) else None
-                              for name in ("born", "died")}  # fmt: skip
-    return Reply(facts)
+    return Reply(golem_document(asked.context, asked.golem))
 
 
-def entries_reply(warm: WarmHome, context: DerivationContext, golem_id: str, given: EntriesParameters) -> Reply:
+def entries_reply(asked: Asked, given: EntriesParameters) -> Reply:
     """List entries of a golem (ENTRY_SCHEMA and `confidence`, decayed to its newest cycle), most confident first."""
-    require_born(context, golem_id)
+    require_born(asked.context, asked.golem)
     if given.kind not in (None, *ENTRY_KINDS):
         raise QueryError(f"no kind is called {given.kind!r}: there are {', '.join(ENTRY_KINDS)}")
     if given.status not in ("any", *STATUSES):
         raise QueryError(f"no status is called {given.status!r}: there are {', '.join(STATUSES)} and any")
-    rows = known_entries(context, [golem_id])
+    rows = known_entries(asked.context, [asked.golem])
     wanted = {"kind": given.kind, "category": given.category, "status": None if given.status == "any" else given.status}
     for name, value in wanted.items():
         if value is not None:
             rows = rows.filter(pc.equal(rows[name], value))
-    confidence = confidence_of(rows, warm.newest_event_time_us(context), context.policy.decay)
+    confidence = confidence_of(rows, asked.warm.newest_event_time_us(asked.context), asked.context.policy.decay)
     is_kept = confidence >= ppm(given.min_confidence)
     rows = rows.append_column("confidence", pa.array(confidence / 1e6)).filter(pa.array(is_kept))
     rows = rows.sort_by([("confidence", "descending"), ("entry_id", "ascending")])
     return Reply({"total": rows.num_rows}, rows.slice(0, given.limit), "entries")
 
 
-def warnings_reply(
-    warm: WarmHome, context: DerivationContext, golem_id: str, given: WarningsParameters, now: datetime
-) -> Reply:
+def warnings_reply(asked: Asked, given: WarningsParameters) -> Reply:
     """List warnings, anti-knowledge and bloodstains of a golem about an action, by their score in the situation.
 
     An entry is about an action if it names the action or the tool, in its structure or in its text.
     """
-    opened = warm.grimoire(context, golem_id, now=now)
+    opened = asked.warm.grimoire(asked.context, asked.golem, now=asked.now)
     rows = opened.grimoire.entries
     is_warning = pc.or_(pc.equal(rows["kind"], "warning"), pc.or_(rows["is_anti_knowledge"], rows["is_bloodstain"]))
     rows = rows.filter(is_warning)
@@ -199,40 +204,38 @@ def warnings_reply(
         causes = zip(is_report, rows["cause"].to_pylist(), strict=True)
         holding = [not report or holds(cause, given.conditions) for report, cause in causes]
         rows = rows.filter(pa.array(holding, pa.bool_()))
-    facts = {"golem_id": golem_id, "action": given.action}
+    facts = {"golem_id": asked.golem, "action": given.action}
     if not rows.num_rows:
         return Reply({**facts, "warnings": []})
-    vectors, text_of = text_vectors(context, rows["text"], now)
-    grimoire = Grimoire(rows, vectors, text_of, context.policy, as_of=opened.where.as_of)
+    vectors, text_of = text_vectors(asked.context, rows["text"], asked.now)
+    grimoire = Grimoire(rows, vectors, text_of, asked.context.policy, as_of=opened.where.as_of)
     words = " and ".join(f"{name} is {word_of(value)}" for name, value in (given.conditions or {}).items())
     question = check_question(
-        f"{given.action.replace('_', ' ')} {given.situation} {words}", context.policy.retrieval.question_bytes_max
+        f"{given.action.replace('_', ' ')} {given.situation} {words}", asked.context.policy.retrieval.question_bytes_max
     )
-    (vector,) = context.embedder.embed([question])
+    (vector,) = asked.context.embedder.embed([question])
     hits = grimoire.retrieve(vector, opened.where.situation, given.limit, may_skip=False).hits
     return Reply(facts, hits, "warnings")
 
 
-def advice_reply(
-    warm: WarmHome, context: DerivationContext, golem_id: str, given: AdviceParameters, now: datetime
-) -> Reply:
+def advice_reply(asked: Asked, given: AdviceParameters) -> Reply:
     """List the rules of a golem that hold in a situation: the most special first, then the surest."""
-    opened = warm.grimoire(context, golem_id, now=now)
+    opened = asked.warm.grimoire(asked.context, asked.golem, now=asked.now)
     entries = opened.grimoire.entries
-    advice = Advice.of(entries, confidence_of(entries, opened.where.situation.at_us, context.policy.decay))
+    advice = Advice.of(entries, confidence_of(entries, opened.where.situation.at_us, asked.context.policy.decay))
     rules = advice.holding(given.conditions, given.action)
     actions = sorted({rule.action for rule in rules})
     worth = {action: advice.worth(given.conditions, action) for action in actions}
-    return Reply({"golem_id": golem_id, "worth": worth, "rules": [rule.document() for rule in rules]})
+    return Reply({"golem_id": asked.golem, "worth": worth, "rules": [rule.document() for rule in rules]})
 
 
-def records_reply(context: DerivationContext, golem_id: str, given: RecordsParameters) -> Reply:
+def records_reply(asked: Asked, given: RecordsParameters) -> Reply:
     """Return records of a golem (RECORD_SCHEMA), by tick."""
-    require_born(context, golem_id)
-    head = context.log.head_of(golem_id).highest
+    require_born(asked.context, asked.golem)
+    head = asked.context.log.head_of(asked.golem).highest
     last = min(head if given.tick_to is None else given.tick_to, given.tick_from + given.limit - 1)
-    rows = context.log.read_stretch(RECORD_SCHEMA.names, [golem_id], given.tick_from, last).sort_by("tick")
-    return Reply({"golem_id": golem_id, "head_tick": head}, rows, "records")
+    rows = asked.context.log.read_stretch(RECORD_SCHEMA.names, [asked.golem], given.tick_from, last).sort_by("tick")
+    return Reply({"golem_id": asked.golem, "head_tick": head}, rows, "records")
 
 
 def overview(warm: WarmHome, context: DerivationContext) -> Overview:

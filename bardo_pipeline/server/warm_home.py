@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Lock, local
@@ -26,6 +26,7 @@ from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, ope
 from bardo_pipeline.derivation.memory.search import newest_event_time_us
 from bardo_pipeline.derivation.memory.shared_texts import open_texts
 from bardo_pipeline.errors import BackpressureError, BardoError, InputError, ServerError
+from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.shared_embedder import SharedEmbedder
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -41,6 +42,7 @@ _RESULTS = 1_024
 _OWNERS = 64
 _BATCH_MAX = 32
 _WAITED_SHARE, _WAITED_SECONDS_MAX = 0.1, 0.01
+_STATE_SECONDS = 0.05  # an answer waits no longer for the state that it states
 
 
 @dataclass(frozen=True)
@@ -198,13 +200,13 @@ class WarmHome:
         kept: Stamp | None = getattr(self._local, "stamp", None)
         return stamp_of(context) if kept is None else kept
 
-    def warm_up(self, now: datetime) -> None:
+    def warm_up(self, now: datetime) -> Freshness:
         """Open a context, the texts and the embedding model, so that the first request does not wait for them."""
         with self.context(None) as context:
-            stamp_of(context)
             open_texts(context, now)
             pa.default_memory_pool().release_unused()  # the columns of the vectors
             context.embedder.embed(["warm"])
+            return self.freshness(context)
 
     def grimoire(
         self, context: DerivationContext, golem_id: str, *, clade: bool = False, now: datetime
@@ -259,6 +261,50 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
         log_version=context.log.version,
         lag_ticks=max(0, recorded - derived),
     )
+
+
+class StatedFreshness:
+    """The newest known state of each view, for answers that read no store: refusals, documents, `/healthz`.
+
+    Such an answer must stay cheap and must not wait for the home. So a view is read at most every `age_seconds`, in a
+    thread, for all its answers together. Source: ADR 0098.
+    """
+
+    def __init__(self, warm: WarmHome, *, age_seconds: float = 1.0) -> None:
+        self._warm, self._age_seconds = warm, age_seconds
+        self._reads: dict[str | None, tuple[float, asyncio.Task[Freshness]]] = {}
+        self._known: dict[str | None, dict[str, Any] | None] = {}
+
+    def read(self, owner: str | None, work: Coroutine[Any, Any, Freshness]) -> asyncio.Task[Freshness]:
+        """Begin to read the state of an owner's view (None: the whole home)."""
+        if len(self._reads) >= _OWNERS:
+            self._reads, self._known = {}, {}
+        task = asyncio.create_task(work)
+        self._reads[owner] = asyncio.get_running_loop().time(), task
+        task.add_done_callback(lambda done: self._keep(owner, done))
+        return task
+
+    def _keep(self, owner: str | None, done: asyncio.Task[Freshness]) -> None:
+        """Keep the state that was read; a view that cannot be read has none, one that is busy the state before."""
+        if done.cancelled() or isinstance(error := done.exception(), BackpressureError):
+            return
+        self._known[owner] = None if error is not None else asdict(done.result())
+
+    async def of(self, caller: Caller | None) -> dict[str, Any] | None:
+        """Return the state of the caller's view; None before the home is open, or if it cannot be read.
+
+        Without a token it states no cycle and no lag, because they count what golems did.
+        """
+        owner = None if caller is None else caller.owner
+        at, task = self._reads.get(owner, (float("-inf"), None))
+        if task is None or (task.done() and asyncio.get_running_loop().time() - at >= self._age_seconds):
+            task = self.read(owner, self._warm.read(owner, self._warm.freshness))
+        if not task.done():
+            await asyncio.wait((task,), timeout=_STATE_SECONDS)
+        fresh = self._known.get(owner)
+        if fresh is not None and caller is None:
+            fresh = {**fresh, "cycle": None, "lag_ticks": None}
+        return fresh
 
 
 class Batches(Generic[Q, A]):

@@ -14,9 +14,9 @@ from rich.markup import escape
 from typer import Argument, Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.golem.golem_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
 from bardo_pipeline.cli.options import context_or_none, named_owner, now, open_context, open_whole, root_for_owner
+from bardo_pipeline.cli.output.golem_state import show_words
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
@@ -66,7 +66,8 @@ def show(
     stores, testament = context_or_none(home), orjson.loads(bundle.files[parts.TESTAMENT])
     if stores is not None:
         statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES}
-        show_words(phrased_testament(stores, bundle.golem_id, statements))
+        words = phrased_testament(stores, bundle.golem_id, statements)
+        show_words(None if words is None else words.facts)
 
 
 @app.command()

@@ -7,24 +7,20 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Literal, cast
 
-from rich.markup import escape
-from rich.panel import Panel
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import moment_of, now, open_context, open_whole
-from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_table, say
-from bardo_pipeline.derivation.death import testament_phrasing as phrasing
+from bardo_pipeline.cli.output.golem_state import show_golem_report
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
-from bardo_pipeline.derivation.death.graveyard import GolemReport, golem_report, graves, playbook_diff
+from bardo_pipeline.derivation.death.graveyard import golem_document, graves
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, notices_of, post_notices, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.derivation.derive_home import curate_and_complete_deaths
-from bardo_pipeline.derivation.legacy.death_queries import SHOW_THE_DEAD, standing_of
+from bardo_pipeline.derivation.legacy.death_queries import SHOW_THE_DEAD
 from bardo_pipeline.errors import ConfigError, QueryError
-from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.inheritance.testament import CATEGORIES
 
 app = Typer(help="State, silence, death and succession of golems.", no_args_is_help=True)
 
@@ -133,9 +129,6 @@ def _result(phase: Phase) -> str:
             return f"{bundle}: {content}; {payload['vote_count']} last votes; {pushed} insights pushed"
 
 
-_SHOWN_ITEMS = 4
-
-
 def graveyard(
     home: opt.Home = None,
     lineage: Annotated[str | None, Option(help="Only golems in this golem's line of descent.")] = None,
@@ -176,79 +169,8 @@ def show_golem(
     embedder: opt.Embedder = None,
 ) -> None:
     """Show one golem: vitality, phase, knowledge, line of descent, and its testament if it is dead."""
-    stores = open_context(home, embedder)
-    report = golem_report(stores, golem)
-    words = None if report.testament is None else phrasing.phrased_testament(stores, golem, report.testament)
+    document = golem_document(open_context(home, embedder), golem)
     if json:
-        born = report.born.model_dump()
-        died = None if report.died is None else report.died.model_dump()
-        facts = {**{k: v for k, v in vars(report).items() if k not in ("born", "died")}, "born": born, "died": died}
-        print_json(facts | {"in_words": None if words is None else words.facts})
-        return
-    _show_life(report)
-    rows = [(row["kind"], row["status"], row["entries"]) for row in report.knows]
-    print_nonempty("What it knows", ["kind", "status", "entries"], rows)
-    if report.testament is not None:
-        parts = [_category(name, report.testament[name], testament) for name in CATEGORIES if report.testament[name]]
-        out.print(Panel("\n".join(parts), title=escape(f"Testament of {golem}")))
-    show_words(words)
-    standing = standing_of(stores, golem)
-    if standing is not None:
-        steps = [(step.step, step.outcome, step.attempt, step.why) for step in standing.last.values()]
-        print_table("Succession", ["step", "outcome", "attempt", "why"], steps)
-        if standing.halted is not None and standing.halted.step == "compared":
-            for line in playbook_diff(stores, golem):
-                say(line)
-
-
-def _show_life(report: GolemReport) -> None:
-    birth = report.born
-    lines = [
-        f"[bold]{escape(report.golem_id)}[/] of {escape(birth.owner_id)}, "
-        f"generation {birth.generation}, {escape(birth.market)}",
-        f"born {report.born_at:%Y-%m-%d %H:%M}, " + (
-            f"died {report.died_at:%Y-%m-%d %H:%M} at tick {report.tick:,} ({report.died.cause})"
-            if report.died is not None and report.died_at is not None
-            else f"lives, at tick {report.tick:,} of {birth.lifespan_ticks:,}"
-        ),
-    ]  # fmt: skip
-    if report.vitality is not None:
-        parts = ", ".join(f"{name} {value:.0%}" for name, value in report.vitality.items())
-        lines.append(f"phase {report.phase}; vitality: {parts}")
-    lines.append(f"credits ${report.credits_micros / 1e6:,.2f}" + _money(report))
-    if report.divergence_ppm is not None:
-        lines.append(f"divergence from its inheritance: {report.divergence_ppm / PPM:.0%}")
-    lines += [f"default of its line: re-centres {line}" for line in report.defaults]
-    lines.append(escape(f"line: {' > '.join(report.lineage)}; heirs: {', '.join(report.heirs) or 'none'}"))
-    if report.died is not None:
-        lines.append(f"bundle: {report.bundle_hash or 'none was published'}" + _verdict(report))
-    for line in lines:
-        out.print(line, soft_wrap=True)
-
-
-def _money(report: GolemReport) -> str:
-    if report.died is None or report.capital_micros is None:
-        return ""
-    return f", capital ${report.capital_micros / 1e6:,.2f}, earned ${report.died.earned_micros / 1e6:+,.2f}"
-
-
-def _verdict(report: GolemReport) -> str:
-    if report.verdict is None:
-        return "; not judged yet"
-    failed = "; ".join(f"{f['expectation']} ({f['severity']}: {f['observed']})" for f in report.verdict["failed"])
-    return f"; failed: {escape(failed)}" if failed else ""
-
-
-def _category(name: str, statements: list[str], whole: bool) -> str:
-    shown = statements if whole else statements[:_SHOWN_ITEMS]
-    more = f"\n  ({len(statements) - len(shown)} more: --testament)" if len(shown) < len(statements) else ""
-    return f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(statement)}" for statement in shown) + more
-
-
-def show_words(words: phrasing.PhrasedTestament | None) -> None:
-    """Print a testament in the model's words, and the number of refused wordings; nothing if no model phrased it."""
-    if words is None:
-        return
-    more = f"\n({len(words.refused)} wordings claimed something else; the derived sentences are kept)"
-    page = words.page.strip() + (more if words.refused else "")
-    out.print(Panel(escape(page), title=escape(f"In the words of {words.by}")))
+        print_json(document)
+    else:
+        show_golem_report(document, whole=testament)

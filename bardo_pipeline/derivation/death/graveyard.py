@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.derivation.incremental.record_queries import ancestors, predecessors, require_born
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
@@ -24,6 +25,7 @@ from bardo_pipeline.derivation.legacy.death_queries import (
     DeadGolem,
     births_of,
     deaths_of,
+    standing_of,
     succession_steps,
 )
 from bardo_pipeline.events.life.events import Born, Died
@@ -199,6 +201,26 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
         configuration=in_force_now(context, golem_id).configuration.model_dump(mode="json"),
         succession=[step.model_dump(exclude={"configuration"}) for step in steps],
     )
+
+
+def golem_document(context: DerivationContext, golem_id: str) -> dict[str, Any]:
+    """Return the report of a golem as a document, for JSON.
+
+    It has also its testament `in_words` of a model, titles of the testament's `categories`, the `last_steps` of its
+    succession, and the `playbook_diff` because of which that halted. Raises QueryError for an unknown golem.
+    """
+    report, standing = golem_report(context, golem_id), standing_of(context, golem_id)
+    words = None if report.testament is None else phrased_testament(context, golem_id, report.testament)
+    halted = None if standing is None else standing.halted
+    return {
+        **asdict(report),
+        "born": report.born.model_dump(),
+        "died": None if report.died is None else report.died.model_dump(),
+        "in_words": None if words is None else words.facts,
+        "categories": CATEGORIES,
+        "last_steps": [] if standing is None else [step.model_dump() for step in standing.last.values()],
+        "playbook_diff": playbook_diff(context, golem_id) if halted and halted.step == "compared" else [],
+    }
 
 
 def _last_record(log: EventLog, golem_id: str) -> tuple[int, dict[str, Any] | None]:

@@ -170,8 +170,9 @@ class PhrasedTestament:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All fields, for JSON."""
-        return {"by": self.by, "said": self.wordings, "refused": [wording.model_dump() for wording in self.refused]}
+        """All fields and the page, for JSON."""
+        refused = [wording.model_dump() for wording in self.refused]
+        return {"by": self.by, "said": self.wordings, "refused": refused, "page": self.page}
 
 
 def phrased_testament(

@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
     search_texts,
     store_texts,
 )
+from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, open_texts, shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
@@ -288,6 +289,9 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
     assert insight.retained == pytest.approx(0.7 * 0.85 + 0.1)
     everywhere = [hit.text for hit in search_texts(context, "gas, bridge, vault or swap", now=NOW).hits]
     assert sorted(everywhere) == sorted([SLIP, BRIDGE, VAULT, rule]), "an inherited text is shown once"
+    derived = {row.text: row.holders for row in search(context, "gas, bridge, vault or swap", now=NOW)}
+    assert derived == dict.fromkeys(everywhere, 1), "`bardo search` counts it once too"
+    assert {row.text for row in search(context, "gas", now=NOW, golem_id=heir)} == {BRIDGE, VAULT, rule}
     second = life_event(heir, NOW + timedelta(hours=2), died(5, heir).payload)
     place.log.record([second, life_event(late, NOW + timedelta(hours=3), generations[2][1])], NOW)
     found_by_third = search_texts(context, "gas", now=NOW, golem_ids=[late], sorts=["insight"]).hits

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from bardo_pipeline.cli.app import app
+from bardo_pipeline.cli.app import app_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.event_stream.sources import Mark, Place
@@ -306,7 +306,7 @@ def test_a_reader_without_follow_ends(home: Home) -> None:
 
 
 def run(*arguments: str) -> tuple[int, str, BaseException | None]:
-    result = CliRunner().invoke(app, ["watch", "--no-follow", *arguments])
+    result = CliRunner().invoke(app_of("watch"), ["watch", "--no-follow", *arguments])
     return result.exit_code, result.stdout, result.exception
 
 

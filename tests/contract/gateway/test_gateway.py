@@ -287,7 +287,7 @@ def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_fast_commands_do_not_import_the_model_libraries() -> None:
     code = (
-        "import sys, bardo_pipeline.cli.app; "
+        "import sys; from bardo_pipeline.cli.app import app_of; app_of(); "
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from typer.testing import CliRunner, Result
 
-from bardo_pipeline.cli.app import app
+from bardo_pipeline.cli.app import app_of
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.custody.hash_chain import Signature, content_of
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
@@ -233,7 +233,7 @@ class TestRetry:
 
 class TestCommand:
     def bardo(self, home: Home, *words: str, expect: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*words, "--home", str(home.root)], catch_exceptions=False)
+        done = CliRunner().invoke(app_of(), [*words, "--home", str(home.root)], catch_exceptions=False)
         assert done.exit_code == expect, done.output
         return done
 
@@ -262,15 +262,15 @@ class TestCommand:
             self.bardo(home, "quarantine", "retry")
 
     def test_spool_take_creates_a_missing_home(self, tmp_path: Path) -> None:
-        done = CliRunner().invoke(app, ["spool", "take", "--home", str(tmp_path / "new")])
+        done = CliRunner().invoke(app_of(), ["spool", "take", "--home", str(tmp_path / "new")])
         assert done.exit_code == 0
         assert (tmp_path / "new" / "spool").is_dir()
 
 
 class TestSchema:
     def test_every_valid_record_matches_the_schema_that_the_command_prints(self) -> None:
-        printed = json.loads(CliRunner().invoke(app, ["schema"]).output)
-        assert printed == record_json_schema() == json.loads(CliRunner().invoke(app, ["schema", "record"]).output)
+        printed = json.loads(CliRunner().invoke(app_of(), ["schema"]).output)
+        assert printed == record_json_schema() == json.loads(CliRunner().invoke(app_of(), ["schema", "record"]).output)
         Draft202012Validator.check_schema(printed)
         validator = Draft202012Validator(printed)
         for record in some(20):
@@ -291,7 +291,7 @@ class TestSchema:
             assert all(part["description"] for part in parts)
 
     def test_the_life_schema_requires_the_payload_of_the_kind_but_no_id(self) -> None:
-        validator = Draft202012Validator(json.loads(CliRunner().invoke(app, ["schema", "life"]).output))
+        validator = Draft202012Validator(json.loads(CliRunner().invoke(app_of(), ["schema", "life"]).output))
         key = life_event("g-1", NOW, KeyRegistered(key_id="k", public_key=PUBLIC, tick_from=1)).model_dump(mode="json")
         fields = {name: value for name, value in key.items() if value is not None and name != "event_id"}
         validator.validate(fields)
@@ -306,7 +306,7 @@ class TestSchema:
 
     def test_an_unknown_schema_name_is_refused_with_the_known_names(self) -> None:
         with pytest.raises(Exception, match="use record, life, report"):
-            CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
+            CliRunner().invoke(app_of(), ["schema", "golem"], catch_exceptions=False)
 
 
 def test_fuzzer_records_match_the_schema() -> None:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from bardo_pipeline.cli.app import app
+from bardo_pipeline.cli.app import app_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.event_stream.sources import Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric
@@ -381,7 +381,7 @@ def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home:
             assert not SealKeys(home).path(golem_id).exists()
         assert len(log.read_cycles(["tick"])) == count
     assert verify(home).clean
-    rebuilt = CliRunner().invoke(app, ["rebuild", "--home", str(root)])
+    rebuilt = CliRunner().invoke(app_of("rebuild"), ["rebuild", "--home", str(root)])
     assert rebuilt.exit_code == 0, rebuilt.stdout
     assert digests(root) == derived
     assert files_with_mark(home) == []

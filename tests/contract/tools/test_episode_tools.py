@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bardo_pipeline.errors import ToolError
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.conftest import copy_home
 from tests.support.homes.tool_homes import ToolHome, tool_home
+from tests.support.homes.two_owners import CORAL, belongings
 
 
 @pytest.fixture
@@ -168,6 +170,21 @@ def test_an_invalid_operation_is_refused(home: ToolHome, arguments: dict[str, An
     with pytest.raises(ToolError, match=part):
         home.call_with("memory_manage_insight", arguments)
     assert home.kinds() == []
+
+
+@pytest.mark.row("MEM-21")
+def test_an_entry_that_is_not_active_is_no_insight_and_is_not_exported(two_owners_home: Path, tmp_path: Path) -> None:
+    root = copy_home(two_owners_home, tmp_path / "home")
+    heir = belongings(root, CORAL).heir
+    home = ToolHome(root, heir, heir)
+    rows = grimoire_of(home.context, heir).entries.select(["entry_id", "status", "text"]).to_pylist()
+    active = {row["entry_id"]: row["text"] for row in rows if row["status"] == "active"}
+    assert active
+    assert active.keys() < {row["entry_id"] for row in rows}, "some entries are not active"
+    assert {insight.id for insight in home.call("memory_get_insights", limit=1_000).insights} == active.keys()
+    exported = home.call("memory_export_grimoire", min_confidence=0.0)
+    archived = json.loads(Path(exported.path).read_text())["grimoire"]["insights"]
+    assert sorted(insight["content"] for insight in archived) == sorted(active.values())
 
 
 @pytest.mark.full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,36 +12,13 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import Kind, golem_name
 from bardo_pipeline.tools.catalogue import TOOLS
 from tests.support.homes.served_homes import Served
+from tests.support.homes.server_routes import GET_ROUTES, POST_ROUTES, path_for, routes_by
 from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.records.writer_records import changed, line
-
-GET_ROUTES = {
-    "/": "/",
-    "/metrics": "/metrics",
-    "/docs/dbt/": "/docs/dbt/",
-    "/docs/data/{path:path}": "/docs/data/",
-    "/healthz": "/healthz",
-    "/openapi.json": "/openapi.json",
-    "/v1/status": "/v1/status",
-    "/v1/golems": "/v1/golems",
-    "/v1/tools": "/v1/tools",
-    "/v1/golems/{golem_id:path}": "/v1/golems/{golem}",
-    "/v1/golems/{golem_id:path}/entries": "/v1/golems/{golem}/entries?status=any",
-    "/v1/golems/{golem_id:path}/records": "/v1/golems/{golem}/records",
-    "/v1/golems/{golem_id:path}/warnings": "/v1/golems/{golem}/warnings?action=swap",
-    "/v1/golems/{golem_id:path}/advice": "/v1/golems/{golem}/advice",
-    "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
-    "/v1/search": "/v1/search?words=pool&limit=50",
-    "/v1/lineage": "/v1/lineage?entry={entry}",
-}
-"""Route -> a path that reads it; {names} stand for belongings of an owner."""
 
 SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:path}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
          "/v1/golems/{golem_id:path}/records", "/v1/search", "/v1/lineage"}  # fmt: skip
 """Routes that show something of the owner of the token."""
-
-POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:path}/experiences", "/v1/ask", "/v1/search", "/v1/records",
-               "/v1/golems/{golem_id:path}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
 
 EPISODE = {"tool": "swap", "outcome": {}, "reflection": "swaps are cheap at night", "chain": ""}
 EXECUTION = {"execution_id": "run-1", "strategy_name": "late swaps", "action_type": "SWAP", "portfolio_snapshot": {},
@@ -72,17 +48,8 @@ def send(server: Served, method: str, path: str, json: Any = None, *, golem: str
     return httpx.request(method, f"{server.url}{path}", json=json, headers=headers, trust_env=False, timeout=60)
 
 
-def path_for(path: str, own: Belongings) -> str:
-    return path.format(golem=own.golem, heir=own.heir, entry=own.entry)
-
-
-def test_every_route_and_tool_has_a_case() -> None:
-    source = (Path(__file__).parents[3] / "bardo_pipeline/server/application.py").read_text()
-    calls = source.split(" Route(")[1:] + source.split("(Route(")[1:]
-    routes = [(re.findall(r'"([^"]+)"', call)[0], call.partition("Route(")[0]) for call in calls]
-    assert len(routes) == source.count("Route(") > 20
-    reads = {path for path, rest in routes if "methods=" not in rest or '"GET"' in rest} - {"/mcp"}
-    writes = {path for path, rest in routes if '"POST"' in rest} - {"/mcp"}
+def test_every_route_and_tool_has_a_case(home: Path) -> None:
+    reads, writes = (routes_by(home, method) - {"/mcp"} for method in ("GET", "POST"))
     assert reads == set(GET_ROUTES), "a new route needs a case here: what does it show of owners?"
     assert writes == POST_ROUTES
     assert set(ARGUMENTS) == set(TOOLS), "a new tool needs a case here"

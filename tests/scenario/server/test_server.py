@@ -28,6 +28,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW, copy_home
 from tests.support.homes.served_homes import Served, served
+from tests.support.homes.server_routes import routes_by
 from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.processes.bardo_command import bardo
 from tests.support.records.handmade_births import birth_of
@@ -272,7 +273,7 @@ def test_an_agent_remembers_in_its_own_words_and_finds_them_at_once(server: Serv
 
 
 @pytest.mark.row("X-13")
-def test_the_openapi_document_describes_every_route_and_tool(server: Served) -> None:
+def test_the_openapi_document_describes_every_route_and_tool(server: Served, home: Path) -> None:
     document = httpx.get(f"{server.url}/openapi.json", trust_env=False).json()
     tools = get(server, "/v1/tools").json()["tools"]
     assert {f"/v1/tools/{tool['name']}" for tool in tools} <= document["paths"].keys()
@@ -282,9 +283,16 @@ def test_the_openapi_document_describes_every_route_and_tool(server: Served) -> 
         assert reference.split('"')[0] in names
     assert "#/$defs/" not in text
     for path, methods in document["paths"].items():
-        for method in methods:
+        for method, described in methods.items():
             answer = httpx.request(method, f"{server.url}{path}", trust_env=False)
-            assert answer.status_code == 401, f"{method} {path} asks for no token"
+            is_open = described.get("security") == []
+            assert answer.status_code == (200 if is_open else 401), f"{method} {path} asks for a token: {not is_open}"
+            for response in described["responses"].values():
+                assert response["headers"]["Bardo-Freshness"]["$ref"] == "#/components/headers/Freshness"
+    listed = {(path.replace(":path", ""), method) for method in ("GET", "POST") for path in routes_by(home, method)}
+    not_listed = {("/mcp", "GET"), ("/mcp", "POST"), ("/", "POST"), ("/v1/tools/{name}", "POST")}
+    described_routes = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    assert listed - not_listed == {route for route in described_routes if not route[0].startswith("/v1/tools/")}
 
 
 @pytest.mark.row("X-11")
@@ -376,12 +384,13 @@ assert not heavy, f"imported {{heavy}}"
 @pytest.mark.parametrize(
     "words",
     [["ask", "GOLEM", QUESTION], ["search", "gas", "--json", "--limit=3"], ["lineage", "ENTRY"],
-     ["lineage", "ENTRY", "--golem", "GOLEM", "--format", "json"], ["status"]],
+     ["lineage", "ENTRY", "--golem", "GOLEM", "--format", "json"], ["status"], ["golem", "show", "GOLEM"],
+     ["golem", "show", "GOLEM", "--testament"], ["golem", "show", "GOLEM", "--json"], ["golem", "show", "HEIR"]],
 )  # fmt: skip
 def test_a_command_uses_the_running_server_and_prints_the_same(
     server: Served, home: Path, coral: Belongings, words: list[str]
 ) -> None:
-    names = {"GOLEM": coral.heir if words[0] == "ask" else coral.golem, "ENTRY": coral.entry}
+    names = {"GOLEM": coral.heir if words[0] == "ask" else coral.golem, "HEIR": coral.heir, "ENTRY": coral.entry}
     words = [names.get(word, word) for word in words]
     environ = {**os.environ, "BARDO_HOME": str(home), "BARDO_OWNER": CORAL, "COLUMNS": "160"}
     light = subprocess.run(
@@ -403,7 +412,8 @@ def settled(output: str) -> list[str]:
     "words",
     [["ask", "g-nobody", QUESTION], ["ask", "GOLEM"], ["ask", "GOLEM", QUESTION, "--embedder", "minilm"],
      ["ask", "GOLEM", QUESTION, "--at", "yesterday"], ["ask", "--help"], ["search", "gas", "--limit", "0"],
-     ["lineage", "none"], ["status", "--check"], ["status", "--format", "xml"], []],
+     ["lineage", "none"], ["status", "--check"], ["status", "--format", "xml"], ["golem", "show", "g-nobody"],
+     ["golem", "show", "GOLEM", "--no-testament"], ["golem", "due"], ["golem"], []],
 )  # fmt: skip
 def test_what_the_server_cannot_answer_is_left_to_the_command(
     server: Served, home: Path, coral: Belongings, words: list[str], capsys: pytest.CaptureFixture[str]

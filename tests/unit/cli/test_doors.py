@@ -13,7 +13,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from bardo_pipeline.cli.app import _check_utf8, app
+from bardo_pipeline.cli.app import _check_utf8, app_of
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output import answers, tables
@@ -42,7 +42,7 @@ def commands(group: Any, name: str = "bardo") -> Iterator[tuple[str, Any]]:
 def test_every_embedder_option_defaults_to_the_embedder_in_force() -> None:
     asked = [
         (name, option.default)
-        for name, first in commands(typer.main.get_command(app))
+        for name, first in commands(typer.main.get_command(app_of()))
         for option in first.params
         if option.name == "embedder"
     ]

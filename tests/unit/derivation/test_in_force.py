@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from bardo_pipeline.cli.app import app
+from bardo_pipeline.cli.app import app_of
 from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import adoptions_of, derivation_id, identity_of, in_force
 from bardo_pipeline.derivation.context import DerivationContext
@@ -127,6 +127,6 @@ def test_every_embedder_option_defaults_to_the_embedder_in_force() -> None:
             yield from embedders(first, f"{name} {below}")
         yield from ((name, option.default) for option in command.params if option.name == "embedder")
 
-    result = dict(embedders(get_command(app), "bardo"))
+    result = dict(embedders(get_command(app_of()), "bardo"))
     assert {"bardo dreams", "bardo propose", "bardo ask"} <= result.keys()
     assert [name for name, default in result.items() if default is not None] == []

@@ -1,0 +1,60 @@
+"""Routes of the server: all that the application has, and a path or a method that calls each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bardo_pipeline.clock import utc_now
+from bardo_pipeline.server.application import Application
+from bardo_pipeline.server.callers import Doorkeeper
+from bardo_pipeline.server.recorder import Recorder
+from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
+from bardo_pipeline.tools.memory_gate import MemoryGate
+from tests.support.homes.two_owners import Belongings
+
+GET_ROUTES = {
+    "/": "/",
+    "/metrics": "/metrics",
+    "/docs/dbt/": "/docs/dbt/",
+    "/docs/data/{path:path}": "/docs/data/",
+    "/healthz": "/healthz",
+    "/openapi.json": "/openapi.json",
+    "/v1/status": "/v1/status",
+    "/v1/golems": "/v1/golems",
+    "/v1/tools": "/v1/tools",
+    "/v1/golems/{golem_id:path}": "/v1/golems/{golem}",
+    "/v1/golems/{golem_id:path}/entries": "/v1/golems/{golem}/entries?status=any",
+    "/v1/golems/{golem_id:path}/records": "/v1/golems/{golem}/records",
+    "/v1/golems/{golem_id:path}/warnings": "/v1/golems/{golem}/warnings?action=swap",
+    "/v1/golems/{golem_id:path}/advice": "/v1/golems/{golem}/advice",
+    "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
+    "/v1/search": "/v1/search?words=pool&limit=50",
+    "/v1/lineage": "/v1/lineage?entry={entry}",
+}
+"""Route -> a path that reads it; {names} stand for belongings of an owner."""
+
+POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:path}/experiences", "/v1/ask", "/v1/search", "/v1/records",
+               "/v1/golems/{golem_id:path}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+
+
+def path_for(path: str, own: Belongings) -> str:
+    return path.format(golem=own.golem, heir=own.heir, entry=own.entry)
+
+
+def routes_by(root: Path, method: str) -> set[str]:
+    """Return the paths of the application over this home that take a method."""
+    home, warm = Home.open(root), WarmHome(root, threads=1)
+    runner = ToolRunner(warm, clock=utc_now, ids=lambda: "1", gate=MemoryGate.of({}))
+    recorder = Recorder(home, clock=utc_now, writer="routes", idle_seconds=1.0, drain="thread")
+    application = Application(
+        warm, recorder, runner, Doorkeeper(OwnerTokens(home), "secret"), clock=utc_now, version="1", instance="1",
+        merge_seconds=60.0,
+    )  # fmt: skip
+
+    async def protocol(*_: object) -> None:
+        """Stand at /mcp, where it is never called."""
+
+    return {route.path for route in application.routes(protocol) if method in (route.methods or ())}
