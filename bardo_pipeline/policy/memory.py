@@ -257,7 +257,7 @@ class DreamPolicy(Frozen):
 
 
 class ForetellingPolicy(Frozen):
-    """What a confidence foretells about the day after it (X-3)."""
+    """The chance that an entry holds on the next day, and its correction by verdicts (X-3)."""
 
     half_life_days: Positive = setting(5.0, "half-life of a witness, because markets turn (ours)")
     window_days: Positive = setting(10.0, "age beyond which a witness does not count (ours)")
