@@ -82,7 +82,7 @@ def test_an_invalid_override_is_refused_with_a_reason(home: Path) -> None:
     golem, held = known(home)
     entry, why = held[0]["entry_id"], ("--why", "I say so")
     keys = {
-        ("pin", golem, "zzzz"): "no entry 'zzzz'; `bardo grimoire list",
+        ("pin", golem, "zzzz"): "no entry 'zzzz': `bardo grimoire list",
         ("pin", golem, ""): "no entry ''",
         ("pin", "g-none", entry): "no golem of this name was born",
         (

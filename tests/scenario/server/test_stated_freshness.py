@@ -123,7 +123,7 @@ def warm(two_owners_home: Path, tmp_path: Path) -> Iterator[WarmHome]:
 def test_a_state_is_read_again_when_it_is_old(warm: WarmHome) -> None:
     async def versions_read(age_seconds: float, tick: int) -> int:
         freshness = StatedFreshness(warm, age_seconds=age_seconds)
-        await freshness.read(None, warm.run(warm.warm_up))
+        await freshness.read(None, warm.run(lambda: warm.warm_up(NOW)))
         first = await freshness.of(Caller(None))
         with EventLog(warm.home) as log:
             append(log, ticks(tick))
@@ -142,7 +142,7 @@ def test_a_state_is_read_again_when_it_is_old(warm: WarmHome) -> None:
 def test_a_busy_home_delays_no_refusal_and_its_last_state_is_stated(warm: WarmHome) -> None:
     async def states() -> list[dict[str, Any] | None]:
         freshness, free = StatedFreshness(warm, age_seconds=0.0), threading.Event()
-        known = await freshness.read(None, warm.run(warm.warm_up))
+        known = await freshness.read(None, warm.run(lambda: warm.warm_up(NOW)))
         busy = asyncio.create_task(warm.run(free.wait))
         await asyncio.sleep(0)
         shown = [await freshness.of(Caller(None)), await freshness.of(Caller(CORAL)), asdict(known)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.text_docs import doc_of
-from bardo_pipeline.retrieval.text_index import Doc, TextIndex
+from bardo_pipeline.retrieval.text_index import STORED, Doc, TextIndex
 from bardo_pipeline.retrieval.text_scoring import Scope
 from bardo_pipeline.retrieval.words import day_of
 
@@ -21,8 +20,7 @@ SAID = "We sold the boat."
 def doc(text: str, **fields: Any) -> Doc:
     """The text of an event, as the index takes it."""
     stored = stored_text(text, **fields).model_dump()
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    return doc_of({"event_id": text, "golem_id": "g-1", "observed_at": at, "text_stored": stored}, POLICY)
+    return doc_of(text, 1_767_225_600_000_000, tuple(stored[name] for name in STORED), POLICY)
 
 
 @pytest.mark.row("MEM-9")
