@@ -39,7 +39,6 @@ _STANDARD_FIELDS = frozenset(
     }
 )
 _HINT = "_last_checkpoint"
-_NEWEST = "_newest.version"  # readers of Delta ignore this name
 
 
 @dataclass(frozen=True)
@@ -133,22 +132,26 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
 
 
 def note_version(table: Path, version: int) -> None:
-    """Write a committed version into the table's log, so that the loss of the newest commit is found.
+    """Write a committed version beside the table, so that the loss of its newest commit or of its folder is found.
 
     The note is not synced: a power cut may lose it, but never leaves it ahead of a synced commit.
     """
     draft = table / "_delta_log" / f"_newest_{uuid4()}.tmp"
     with writing_to(table):
         draft.write_bytes(b"%d" % version)
-        os.replace(draft, table / "_delta_log" / _NEWEST)
+        os.replace(draft, _note_path(table))
 
 
 def noted_version(table: Path) -> int:
     """Return a version that the table had, -1 without a note. Read it before the table, which others may write."""
     try:
-        return int((table / "_delta_log" / _NEWEST).read_bytes())
+        return int(_note_path(table).read_bytes())
     except (FileNotFoundError, ValueError):
         return -1
+
+
+def _note_path(table: Path) -> Path:
+    return table.with_name(f"{table.name}.version")
 
 
 def write_actions(

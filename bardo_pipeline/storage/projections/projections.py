@@ -249,6 +249,8 @@ class Projections:
         if name not in self._open:
             spec, path = TABLES[name], self.root / name
             noted = noted_version(path)
+            if noted >= 0 and not commit_path(path, 0).parent.exists():  # opening it would create it
+                raise DamagedError(path, "it is missing")
             table = (
                 GrowingTable(name, path, spec, self._policy)
                 if spec.grows

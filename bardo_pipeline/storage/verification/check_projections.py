@@ -15,7 +15,13 @@ from bardo_pipeline.inheritance.bundle_files import read_bundle
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.checksums import check_files, matches_name
 from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
-from bardo_pipeline.storage.delta.durable_commits import actions_of, checkpoint_matches, opened, stored_files
+from bardo_pipeline.storage.delta.durable_commits import (
+    actions_of,
+    checkpoint_matches,
+    noted_version,
+    opened,
+    stored_files,
+)
 from bardo_pipeline.storage.delta.files_by_version import absolute
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
@@ -55,8 +61,8 @@ def _damaged_candidates(projections: Projections) -> Iterator[DamagedError]:
 
 
 def _existing(root: Path) -> list[str]:
-    """Return the tables that have a log; opening any other would create it."""
-    return [name for name in TABLES if (root / name / "_delta_log").exists()]
+    """Return the tables that have a log or had one; opening any other would create it."""
+    return [name for name in TABLES if (root / name / "_delta_log").exists() or noted_version(root / name) >= 0]
 
 
 def check_projections(home: Home, findings: Findings) -> None:
