@@ -82,7 +82,7 @@ KINDS: Mapping[str, str] = {
     "rows of projections": r"derivations/[^/]+/[a-z_]+/[^_].*parquet",
     "commits of projections": r"derivations/[^/]+/[a-z_]+/_delta_log/\d+\.json",
     "candidates": r"derivations/[^/]+/bundles/.*",
-    "marks of readers": r"derivations/[^/]+/(readers/.*|derivation\.json|[a-z_]+/_delta_log/_newest\.version)",
+    "marks of readers": r"derivations/[^/]+/(readers/.*|derivation\.json|[a-z_]+\.version)",
     "bundles": r"bundles/.*",
     "heads": r"index/heads\.arrow",
     "tick index": r"index/ticks/.*",
