@@ -49,6 +49,7 @@ from sensors.home_sensors import (
     dreams_queued,
     files_dropped,
     golems_silent,
+    runs_failed,
     successions_due,
     writers_outrun_the_drainer,
 )
@@ -113,6 +114,7 @@ def whole_home() -> dg.Definitions:
             files_dropped,
             golems_silent,
             successions_due,
+            runs_failed,
         ],
         resources={"home": home},
         executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
-from assets.resources import LazyStores
+from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstains as bloodstains_of
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
@@ -67,6 +67,7 @@ def scars(home: LazyStores) -> Iterable[Written]:
 
 
 @dg.asset(
+    pool=DERIVE,
     deps=["scars", "votes", "vote_causes", "testaments", "bundles", LIFE_EVENTS],
     code_version=CODE_VERSION,
     **of_schema("legacy", BLOODSTAIN_SCHEMA, ["bloodstain_id"]),
@@ -113,7 +114,7 @@ _SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_SPECS, name="vote")
+@dg.multi_asset(specs=_SPECS, name="vote", pool=DERIVE)
 def vote(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive the votes of newly curated cycles and the death votes of newly dead golems."""
     stores = home.stores

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
-from assets.resources import LazyStores
+from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
 from bardo_pipeline.derivation.death.graveyard import inheritance_previews
@@ -73,6 +73,7 @@ def bundle_candidates(home: LazyStores) -> Iterable[Written]:
 
 
 @dg.asset(
+    pool=DERIVE,
     deps=["bundle_candidates", "grimoire", LIFE_EVENTS],
     check_specs=[REPEAT],
     code_version=CODE_VERSION,
@@ -140,6 +141,7 @@ def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
 
 
 @dg.asset(
+    pool=DERIVE,
     deps=["verdicts", "bundle_candidates"],
     code_version=CODE_VERSION,
     **of_schema("legacy", BUNDLE_SCHEMA, ["bundle_hash"], "deltalake", "file"),
@@ -208,6 +210,7 @@ DYING_SCHEMA = pa.schema(
 
 
 @dg.asset(
+    pool=DERIVE,
     deps=["bundles", "testaments", "grimoire", LIFE_EVENTS],
     code_version=CODE_VERSION,
     **of_schema("legacy", DYING_SCHEMA, ["golem_id", "phase"]),
@@ -280,7 +283,7 @@ _SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_SPECS, name="shelve")
+@dg.multi_asset(specs=_SPECS, name="shelve", pool=DERIVE)
 def shelve(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive again the libraries of owners whose golems have new decisions, events or retractions."""
     stores = home.stores

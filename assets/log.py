@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from assets.metadata import markdown_table, of_schema
-from assets.resources import LazyStores
+from assets.resources import INTAKE, LazyStores
 from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
@@ -110,7 +110,7 @@ with warnings.catch_warnings():
 QUARANTINE = dg.AssetKey(["log", "quarantine"])
 
 
-@dg.asset(key=QUARANTINE, **of_schema("log", ITEMS_SCHEMA, ["item_id"]))
+@dg.asset(key=QUARANTINE, pool=INTAKE, **of_schema("log", ITEMS_SCHEMA, ["item_id"]))
 def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
 

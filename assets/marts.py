@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import OWNERS, Seen, materialized
-from assets.resources import LazyStores
+from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
@@ -61,7 +61,7 @@ def _spec(model: dict[str, Any]) -> dg.AssetSpec:
 SPECS = [_spec(model) for model in yaml.safe_load((_MODELS / "marts" / "schema.yml").read_text())["models"]]
 
 
-@dg.multi_asset(specs=SPECS, name="warehouse")
+@dg.multi_asset(specs=SPECS, name="warehouse", pool=DERIVE)
 def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Build all marts and swap them in together, if every data test passes.
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from assets import metadata
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
-from assets.resources import LazyStores
+from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
@@ -64,7 +64,7 @@ _SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_SPECS, name="curate")
+@dg.multi_asset(specs=_SPECS, name="curate", pool=DERIVE)
 def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Curate every closed cycle that has no decisions yet. A second run finds nothing to do.
 
@@ -119,6 +119,7 @@ def episodes(home: LazyStores) -> Iterable[Written]:
 
 
 @dg.asset(
+    pool=DERIVE,
     deps=["episodes"],
     code_version=metadata.CODE_VERSION,
     **metadata.of_schema("memory", MATCH_SCHEMA, ["episode_id"], "lancedb"),
@@ -207,7 +208,7 @@ _DREAM_SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_DREAM_SPECS, name="dream")
+@dg.multi_asset(specs=_DREAM_SPECS, name="dream", pool=DERIVE)
 def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive every due dream of curated cycles. A second run finds nothing to do."""
     stores = home.stores

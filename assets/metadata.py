@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from assets.resources import LazyStores
+from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.policy import Policy
@@ -148,7 +148,13 @@ def projection(
 
     def decorate(derive: Callable[[LazyStores], Iterable[Written]]) -> dg.AssetsDefinition:
 
-        @dg.asset(name=derive.__name__, deps=deps, description=inspect.getdoc(derive), **of_table(table, group, *kinds))
+        @dg.asset(
+            name=derive.__name__,
+            deps=deps,
+            description=inspect.getdoc(derive),
+            pool=DERIVE,
+            **of_table(table, group, *kinds),
+        )
         def asset(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
             stores = home.stores
             seen = Seen.before(stores, [name for name in deps if isinstance(name, str)])

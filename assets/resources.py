@@ -13,6 +13,10 @@ from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import home_root, owner_of_environment
 
+DERIVE, INTAKE, READ = "derive", "intake", "read"
+"""Pools of runs: runs of one pool follow each other, runs of different pools work at once. derive: writes derived
+tables or maintains files; intake: records events; read: only reads the home."""
+
 
 class LazyStores:
     """Derivation context of the home under `root`, for one run or one sensor tick. owner: limits it to this owner."""

@@ -13,7 +13,7 @@ from assets.checks import only_passed_bundles_are_published
 from assets.legacy import posted
 from assets.log import LOG, QUARANTINE
 from assets.metadata import markdown_table
-from assets.resources import LazyStores
+from assets.resources import DERIVE, INTAKE, READ, LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
@@ -38,11 +38,11 @@ _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.Dagste
 _PAGE = 500  # runs in one query of Dagster's storage
 
 
-def _job(step: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
+def _job(step: str, pool: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
     """Decorate the one step of a job; the job takes the function's name, the step its docstring."""
 
     def decorate(run: Callable[..., None]) -> dg.JobDefinition:
-        op = dg.op(name=step, out=dg.Out(dg.Nothing))(run)
+        op = dg.op(name=step, pool=pool, out=dg.Out(dg.Nothing))(run)
         return dg.GraphDefinition(run.__name__, node_defs=[op], description=description).to_job()
 
     return decorate
@@ -50,6 +50,7 @@ def _job(step: str, description: str) -> Callable[[Callable[..., None]], dg.JobD
 
 @_job(
     "embed_the_references",
+    READ,
     "Embed the twenty reference texts and compare the vectors with the recorded ones: distance, "
     "neighbours, variance of lengths. Records the verdict and fails if it is critical; no vectors are made until the "
     "model is restored. `bardo drift --check` does the same.",
@@ -69,7 +70,7 @@ def drift_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]
     context.add_output_metadata(metadata)
 
 
-@dg.op(out=dg.Out(dg.Nothing))
+@dg.op(pool=DERIVE, out=dg.Out(dg.Nothing))
 def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Compact, move, trim and prune. Raises CustodyError if a file of the log differs from its recorded hash."""
     stores = home.stores
@@ -90,7 +91,7 @@ def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazySto
         raise CustodyError(f"{len(report.damaged)} damaged files were skipped; {first}: {why}")
 
 
-@dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+@dg.op(pool=DERIVE, ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
 def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Delete Dagster's oldest finished runs beyond the policy's maximum, with their events and logs."""
     runs_max, deleted = home.stores.policy.care.dagster_runs_max, 0
@@ -127,6 +128,7 @@ def maintenance_job() -> None:
 
 @_job(
     "declare_silent_dead",
+    INTAKE,
     "Declare dead every golem without a tick for longer than dying.silence_hours, by the clock of its "
     "market or the wall clock (dying.silence_clock). The death is dated to its last record; the sensor "
     "`deaths_recorded` then requests the death job. Golems with a running writer are skipped. `bardo golem observe` "
@@ -142,6 +144,7 @@ def observe_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStore
 
 @_job(
     "rebuild_and_compare",
+    DERIVE,
     "Derive every table again from the log and compare fingerprints with the current tables; fails on a "
     "difference. `bardo rebuild` does the same, also as of an earlier version or time.",
 )
@@ -158,6 +161,7 @@ def rebuild_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStore
 
 @_job(
     "perform_due_steps",
+    INTAKE,
     "Continue every succession with a due step: a death whose configuration has succession.auto, a place "
     "whose provisioning failed (retried after 30, 120 and 480 seconds, then hourly), a refused identity (retried at "
     "the heir's next heartbeat). `bardo golem due` does the same. A newborn heir starts with the next run of its "
@@ -179,6 +183,7 @@ def succession_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazySt
 
 @_job(
     "verify_home",
+    READ,
     "Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
     "`bardo verify` does the same.",
 )
@@ -203,7 +208,7 @@ def verification_job(context: dg.OpExecutionContext, home: dg.ResourceParam[Lazy
     context.add_output_metadata(metadata)
 
 
-@dg.op(out=dg.Out(dg.Nothing))
+@dg.op(pool=INTAKE, out=dg.Out(dg.Nothing))
 def request_model_proposals(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Request proposals for every living golem up to the daily cap and record the answers. No-op without a model."""
     settings = ModelSettings.of(os.environ)
@@ -223,7 +228,7 @@ def request_model_proposals(context: dg.OpExecutionContext, home: dg.ResourcePar
     )
 
 
-@dg.op(ins={"proposed": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+@dg.op(pool=INTAKE, ins={"proposed": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
 def phrase_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Phrase every unphrased testament if gateway.phrases_testaments is on, and record the answers."""
     settings, stores = ModelSettings.of(os.environ), home.stores
@@ -259,6 +264,7 @@ def proposal_job() -> None:
 
 @_job(
     "consolidate_episodes",
+    INTAKE,
     "Consolidate the episodes that wait, of every living golem for which it is due: every four hours, and at once for "
     "imported and tagged episodes. Records nothing while BARDO_MEMORY_ENABLED is not true.",
 )

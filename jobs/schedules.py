@@ -17,6 +17,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.tools.due_consolidations import due_consolidations
 from bardo_pipeline.tools.memory_gate import ENABLED, MemoryGate
 from jobs import home_jobs
+from jobs.run_requests import WHY_TAG, is_active
 
 Decision = dg.RunRequest | dg.SkipReason
 
@@ -24,7 +25,9 @@ Decision = dg.RunRequest | dg.SkipReason
 def scheduled(
     job: Any, cron: str, text: str, *, running: bool = True
 ) -> Callable[[Callable[[LazyStores], Decision]], dg.ScheduleDefinition]:
-    """Decorate a function that decides for a home whether to run; the schedule takes its name. Skips without a home.
+    """Decorate a function that decides for a home whether to run; the schedule takes its name.
+
+    It skips without a home, and while a run of the job is active.
 
     Parameters
     ----------
@@ -38,6 +41,8 @@ def scheduled(
     def decorate(decide: Callable[[LazyStores], Decision]) -> dg.ScheduleDefinition:
 
         def evaluate(context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]) -> Decision:
+            if is_active(context.instance, job.name):
+                return dg.SkipReason(f"a run of {job.name} is active")
             try:
                 return decide(home)
             except NoHomeError as error:
@@ -121,4 +126,4 @@ def every_week(home: LazyStores) -> Decision:
 
 
 def _run(why: str) -> dg.RunRequest:
-    return dg.RunRequest(tags={"bardo/why": why})
+    return dg.RunRequest(tags={WHY_TAG: why})

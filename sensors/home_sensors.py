@@ -1,34 +1,35 @@
 """Sensors that look at a home: closed cycles, queued dreams, deaths, silent golems, due successions, spool, journals.
 
-A cursor holds the log versions of the last look; a run request carries its reason as a tag."""
+Each asks at every look what is due. A run request carries its reason as a tag."""
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 import dagster as dg
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from assets.checks import evaluations
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, post_json, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
+from bardo_pipeline.derivation.death.unfinished_deaths import dead_with_retractions, unfinished_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import early_dreams
 from bardo_pipeline.derivation.reports.home_health import health_of, overrun
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import BackpressureError, NoHomeError
-from bardo_pipeline.events.life.retractions import WITHDRAWALS
-from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.intake.spool_folder import shown, waiting
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home, statuses
+from bardo_pipeline.storage.intake.spool_folder import TAKING, shown, waiting
+from bardo_pipeline.visible_text import visible
 from jobs.home_jobs import curator_job, death_job, dream_job, observe_job, pending_work, spool_job, succession_job
+from jobs.run_requests import WHY_TAG, request_due
 
 FEW = 5
 
-Decision = dg.RunRequest | dg.SensorResult | dg.SkipReason
+Decision = dg.RunRequest | dg.SkipReason
 Look = Callable[[dg.SensorEvaluationContext, LazyStores], Decision]
 
 
@@ -64,54 +65,10 @@ def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> C
     return decorate
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """Log versions read last, None before the first look. `home` is the creation time of the home."""
-
-    home: str
-    log_version: int | None
-    life_version: int | None
-
-    @classmethod
-    def of(cls, stores: DerivationContext) -> Self:
-        """Return a cursor at the current log versions."""
-        return cls(stores.home.created_at.isoformat(), stores.log.version, stores.log.life_version)
-
-    @classmethod
-    def read(cls, text: str | None, *, home: str) -> Self:
-        """Parse a stored cursor. Missing, unreadable or another home's: a cursor before the first look."""
-        try:
-            stored = cls(**json.loads(text or "{}"))
-        except (TypeError, json.JSONDecodeError):
-            stored = cls("", None, None)
-        return stored if stored.home == home else cls(home, None, None)
-
-    @property
-    def text(self) -> str:
-        """Serialise the cursor for Dagster's storage."""
-        return json.dumps(asdict(self))
-
-    @property
-    def run_key(self) -> str:
-        """Return a run key that repeats only while log and life events are unchanged."""
-        return f"{self.home}/log-{self.log_version}-life-{self.life_version}"
-
-
-def request(why: str, run_key: str | None = None) -> dg.RunRequest:
-    """Return a run request that is tagged with its reason."""
-    return dg.RunRequest(run_key=run_key, tags={"bardo/why": why})
-
-
-def advance(result: dg.RunRequest | str, cursor: Cursor) -> dg.SensorResult:
-    """Return a run request, or the reason to skip, and store the cursor."""
-    if isinstance(result, str):
-        return dg.SensorResult(skip_reason=dg.SkipReason(result), cursor=cursor.text)
-    return dg.SensorResult(run_requests=[result], cursor=cursor.text)
-
-
-def request_for(stores: DerivationContext, waiting: Sequence[str], why: str) -> dg.RunRequest:
-    """Return one run request for all waiting items; its run key lists them, so that no run repeats."""
-    return request(why, f"{stores.home.created_at.isoformat()}/{', '.join(waiting)}")
+def versions_of(stores: DerivationContext) -> list[str]:
+    """Name the home, the versions of its log and that of its decisions, which grows with each curated cycle."""
+    log, curated = stores.log, stores.projections.growing("curation").version
+    return [stores.home.created_at.isoformat(), f"log {log.version}, life {log.life_version}, curation {curated}"]
 
 
 def few(items: Sequence[str], between: str = ", ") -> str:
@@ -127,13 +84,12 @@ def few(items: Sequence[str], between: str = ", ") -> str:
     "the same every ten minutes; switch it on for a shorter delay.",
     running=False,
 )
-def cycles_closed(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.SensorResult | dg.SkipReason:
-    """Request one run if cycles closed. Compares two log versions if nothing was recorded since the last look."""
-    now = Cursor.of(home.stores)
-    if Cursor.read(context.cursor, home=now.home) == now:
-        return dg.SkipReason("nothing was recorded since the last look")
-    pending = pending_work(home.stores)
-    return advance("no cycle closed since the last look" if pending is None else request(pending, now.run_key), now)
+def cycles_closed(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run if closed cycles wait for the curator."""
+    why = pending_work(home.stores)
+    if why is None:
+        return dg.SkipReason("no closed cycle waits for the curator")
+    return request_due(context.instance, curator_job.name, versions_of(home.stores), why, home.now())
 
 
 @home_sensor(
@@ -142,36 +98,31 @@ def cycles_closed(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.S
     "Requests the dream job for episodes tagged for a dream and for golems born with a bundle, once their cycles are "
     "curated.",
 )
-def dreams_queued(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.SensorResult:
-    """Request one run if a dream is queued. The run key contains the versions of log and curation."""
-    now, why = Cursor.of(home.stores), early_dreams(home.stores)
+def dreams_queued(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run if a dream is queued."""
+    why = early_dreams(home.stores)
     if why is None:
-        return advance("no dream is queued before its time", now)
-    curated = home.stores.projections.growing("curation").table.version
-    return advance(request(why, f"{now.run_key}-curation-{curated}"), now)
+        return dg.SkipReason("no dream is queued before its time")
+    return request_due(context.instance, dream_job.name, versions_of(home.stores), why, home.now())
 
 
 @home_sensor(
     death_job,
     30,
-    "Requests the death job once for all deaths recorded since the last look and for retractions in the lives of dead "
-    "golems.",
+    "Requests the death job once for all recorded deaths that can be completed, and for retractions in the lives of "
+    "dead golems. A death whose records are not complete waits for them.",
 )
-def deaths_recorded(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.SensorResult:
-    """Request one run if there are deaths or bundles to derive again. The cursor holds the last life event version."""
-    stores, now = home.stores, Cursor.of(home.stores)
-    news = stores.log.life(since_version=Cursor.read(context.cursor, home=now.home).life_version)
-    dead = sorted(set(news.filter(pc.equal(news["kind"], "DeathDeclared"))["golem_id"].to_pylist()))
-    retracted = set(news.filter(pc.is_in(news["kind"], value_set=pa.array(WITHDRAWALS)))["golem_id"].to_pylist())
-    long_dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist()) - set(dead) if retracted else set()
-    remade = sorted(retracted & long_dead)
+def deaths_recorded(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run if there are deaths to complete or bundles to derive again."""
+    stores = home.stores
+    dead = [death.golem_id for death in unfinished_deaths(stores) if death.is_ready]
+    remade = dead_with_retractions(stores)
     causes = [(dead, "died"), (remade, "left bundles with retracted records")]
     why = "; ".join(f"{few(names)} {text}" for names, text in causes if names)
-    return advance(request(why, f"{now.home}/life-{now.life_version}") if why else "no death since the last look", now)
-
-
-_ACTIVE = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
-              dg.DagsterRunStatus.STARTED]  # fmt: skip
+    if not why:
+        return dg.SkipReason("no death can be completed")
+    due = [stores.home.created_at.isoformat(), *dead, "retracted", *remade]
+    return request_due(context.instance, death_job.name, due, why, home.now())
 
 
 @home_sensor(
@@ -180,14 +131,15 @@ _ACTIVE = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.Dagst
     "Requests the observe job once for all living golems without a tick for longer than the policy allows. Golems with "
     "a running writer are skipped until the writer has ended.",
 )
-def golems_silent(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.RunRequest | dg.SkipReason:
-    """Request one run for all silent golems. The run key lists golems and last ticks."""
+def golems_silent(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run for all silent golems."""
     golems = declare_silent_golems(home.stores, now=home.now(), dry_run=True)
     silent = [golem for golem in golems if golem.outcome == "silent"]
     if not silent:
         return dg.SkipReason("no living golem is silent")
     why = f"{few([golem.golem_id for golem in silent])} fell silent"
-    return request_for(home.stores, [f"{golem.golem_id}@{golem.tick}" for golem in silent], why)
+    due = [home.stores.home.created_at.isoformat(), *(f"{golem.golem_id}@{golem.tick}" for golem in silent)]
+    return request_due(context.instance, observe_job.name, due, why, home.now())
 
 
 @home_sensor(
@@ -196,13 +148,14 @@ def golems_silent(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.R
     "Requests the succession job for due steps; a failed step's event contains the time of its retry. Without "
     "`auto = true` under [succession] only successions begun by hand have due steps.",
 )
-def successions_due(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.RunRequest | dg.SkipReason:
-    """Request one run for all due steps. The run key lists golems and attempts."""
+def successions_due(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run for all due steps."""
     steps = due_successions(home.stores, home.now())
     if not steps:
         return dg.SkipReason("no succession step is due")
     why = few([f"{step.golem_id}: {step.why}" for step in steps], "; ")
-    return request_for(home.stores, [f"{step.golem_id}@{step.tried}" for step in steps], why)
+    due = [home.stores.home.created_at.isoformat(), *(f"{step.golem_id}@{step.tried}" for step in steps)]
+    return request_due(context.instance, succession_job.name, due, why, home.now())
 
 
 @home_sensor(
@@ -211,14 +164,36 @@ def successions_due(context: dg.SensorEvaluationContext, home: LazyStores) -> dg
     "Requests the spool job once for all files that wait in the spool. Requests none while a run is active; the files "
     "of a failed run still wait and are requested again.",
 )
-def files_dropped(context: dg.SensorEvaluationContext, home: LazyStores) -> dg.RunRequest | dg.SkipReason:
-    """Request one run for all waiting files. Needs no cursor, because ingested files leave the spool."""
-    names = waiting(Home.open(home.root))
+def files_dropped(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+    """Request one run for all waiting files; ingested files leave the spool."""
+    opened = Home.open(home.root)
+    names = waiting(opened)
     if not names:
         return dg.SkipReason("the spool is empty")
-    if context.instance.get_runs_count(dg.RunsFilter(job_name=spool_job.name, statuses=_ACTIVE)):
-        return dg.SkipReason(f"{len(names)} files wait, and a run of the spool job is active")
-    return request(f"{few([shown(name) for name in names])} dropped")
+    why = f"{few([shown(name) for name in names])} dropped"
+    files = statuses(folder / name for name in names for folder in (opened.spool, opened.spool / TAKING))
+    due = [f"{path}: {status.st_size} bytes, {status.st_mtime_ns}" for path, status in files]
+    return request_due(context.instance, spool_job.name, due, why, home.now())
+
+
+@dg.run_failure_sensor(
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=f"Posts each failed run to {WEBHOOK}, if it is set: job, run, error and reason of the request.",
+)
+def runs_failed(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+    """Post a failed run as JSON. Raises OSError if the webhook does not take it."""
+    url = webhook_of(os.environ)
+    if url is None:
+        return dg.SkipReason(f"{WEBHOOK} is not set")
+    run = context.dagster_run
+    notice = {
+        "job": run.job_name,
+        "run_id": run.run_id,
+        "error": visible(context.failure_event.message or ""),
+        "why": run.tags.get(WHY_TAG),
+    }
+    post_json(url, notice, Policy().dying.notice_seconds_max)
+    return None
 
 
 @dg.sensor(

@@ -1,13 +1,15 @@
-"""Jobs run in this process, and the metadata of their materializations."""
+"""Jobs run in this process, the metadata of their materializations, and decisions of schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
 
+from assets.resources import LazyStores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from definitions import defs
@@ -18,6 +20,17 @@ from tests.crash.roles import line_of
 def run(job: str, instance: dg.DagsterInstance, **options) -> dg.ExecuteInProcessResult:
     """Run a job of the code location to its end, in this process."""
     return defs.resolve_job_def(job).execute_in_process(instance=instance, **options)
+
+
+def decision_of(
+    schedule: dg.ScheduleDefinition, root: Path, instance: dg.DagsterInstance | None = None
+) -> dg.RunRequest | dg.SkipReason:
+    """Evaluate a schedule for a home. instance: a persistent one; default: one without runs."""
+    with dg.instance_for_test() as without_runs:
+        resources = {"home": LazyStores(root)}
+        decision = schedule(dg.build_schedule_context(instance=instance or without_runs, resources=resources))
+    assert isinstance(decision, dg.RunRequest | dg.SkipReason)
+    return decision
 
 
 def materializations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMaterialization]:

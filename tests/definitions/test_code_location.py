@@ -45,7 +45,7 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
     ran = subprocess.run(
         [Path(sys.executable).with_name("dagster"), "definitions", "validate", "-w", "workspace.yaml"],
         cwd=ROOT,
-        env=os.environ | {"BARDO_HOME": str(root), "DAGSTER_HOME": str(instance)},
+        env=os.environ | {"BARDO_HOME": str(root), "DAGSTER_HOME": str(instance), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
@@ -115,6 +115,7 @@ def test_settings_of_the_dagster_instance_are_written_once(tmp_path: Path) -> No
     assert folder == home.dagster
     settings = yaml.safe_load((folder / "dagster.yaml").read_text())
     assert settings["telemetry"] == {"enabled": False}
+    assert settings["run_monitoring"]["enabled"]
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false} # mine\n")
     prepare_dagster_home(home)
     assert (folder / "dagster.yaml").read_text().endswith("# mine\n")

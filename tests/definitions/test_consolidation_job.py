@@ -9,10 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.resources import LazyStores
 from bardo_pipeline.tools.due_consolidations import due_consolidations
 from jobs.schedules import every_quarter_hour
-from tests.definitions.running import run
+from tests.definitions.running import decision_of, run
 from tests.support.homes.tool_homes import ToolHome, tool_home
 
 pytestmark = pytest.mark.row("MEM-21")
@@ -55,15 +54,12 @@ def test_the_job_consolidates_what_is_due(
     home = tool_home(tmp_path / "home")
     store(home, 3)
     root = at_home(home.root)
-    context = dg.build_schedule_context(resources={"home": LazyStores(root)})
-    assert isinstance(every_quarter_hour(context), dg.SkipReason)
+    assert isinstance(decision_of(every_quarter_hour, root), dg.SkipReason)
     run("consolidation_job", dg.DagsterInstance.ephemeral())
     assert "EpisodesConsolidated" not in home.kinds()
     monkeypatch.setenv("BARDO_MEMORY_ENABLED", "true")
-    context = dg.build_schedule_context(resources={"home": LazyStores(root)})
-    assert isinstance(every_quarter_hour(context), dg.RunRequest)
+    assert isinstance(decision_of(every_quarter_hour, root), dg.RunRequest)
     run("consolidation_job", dg.DagsterInstance.ephemeral())
     assert home.kinds().count("EpisodesConsolidated") == 1
     assert home.call("memory_get_insights").total == 1
-    context = dg.build_schedule_context(resources={"home": LazyStores(root)})
-    assert isinstance(every_quarter_hour(context), dg.SkipReason)
+    assert isinstance(decision_of(every_quarter_hour, root), dg.SkipReason)

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
 from jobs.schedules import every_four_hours
 from sensors.home_sensors import dreams_queued
-from tests.definitions.running import data_version, materializations, metadata_value, run
+from tests.definitions.running import data_version, decision_of, materializations, metadata_value, run
 from tests.support.fleets.memory_fleets import Lived
 from tests.support.homes.dreaming_homes import home_of, long_lives, tagged
 
@@ -43,12 +43,6 @@ def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFacto
 def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
     instance = dg.DagsterInstance.ephemeral()
     return [run("dream_job", instance), run("dream_job", instance)]
-
-
-def evaluate_schedule(home: Path) -> dg.RunRequest | dg.SkipReason:
-    evaluation = every_four_hours(dg.build_schedule_context(resources={"home": LazyStores(home)}))
-    assert isinstance(evaluation, dg.RunRequest | dg.SkipReason)
-    return evaluation
 
 
 def test_the_dream_job_derives_episodes_curation_and_dreams(
@@ -80,28 +74,27 @@ def test_a_second_run_of_the_dream_job_writes_nothing(runs: list[dg.ExecuteInPro
 def test_the_schedule_runs_every_four_hours_if_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
     schedule = defs.resolve_schedule_def("every_four_hours")
     assert (schedule.cron_schedule, schedule.job_name) == ("5 */4 * * *", "dream_job")
-    assert "no home" in evaluate_schedule(tmp_path / "nothing").skip_message
+    assert "no home" in decision_of(every_four_hours, tmp_path / "nothing").skip_message
     stores = home_of(life, tmp_path / "home")
-    assert evaluate_schedule(stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
+    assert decision_of(every_four_hours, stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
     derive_curation(stores)
     derive_dreams(stores)
-    assert evaluate_schedule(stores.home.root).skip_message == "no cycle closed since the last dreams"
+    assert decision_of(every_four_hours, stores.home.root).skip_message == "no cycle closed since the last dreams"
 
 
 def test_the_sensor_requests_the_job_early_for_a_curated_tag(life: Lived, tmp_path: Path) -> None:
     stores = home_of(life, tmp_path / "home")
     lazy = LazyStores(stores.home.root)
 
-    def run_sensor(cursor: str | None = None) -> dg.SensorResult:
-        evaluation = dreams_queued(dg.build_sensor_context(cursor=cursor, resources={"home": lazy}))
-        assert isinstance(evaluation, dg.SensorResult)
-        return evaluation
+    def run_sensor() -> dg.RunRequest | dg.SkipReason:
+        with dg.DagsterInstance.ephemeral() as instance:
+            return dreams_queued(dg.build_sensor_context(instance=instance, resources={"home": lazy}))
 
-    assert run_sensor().run_requests in (None, [])
+    assert isinstance(run_sensor(), dg.SkipReason)
     derive_curation(stores)
-    (request,) = run_sensor().run_requests or []
+    request = run_sensor()
     assert request.tags["bardo/why"] == "dreams are due: 1 for tagged episodes, 0 for imports"
     derive_dreams(stores)
-    assert run_sensor().run_requests in (None, []), "the tag is queued once"
+    assert isinstance(run_sensor(), dg.SkipReason), "the tag is queued once"
     dreams = stores.projections.read("dreams").to_pylist()
     assert "tag" in {row["began_by"] for row in dreams}

@@ -14,7 +14,7 @@ from bardo_pipeline.policy import Policy
 from jobs.home_jobs import delete_old_runs
 from jobs.schedules import every_hour
 from tests.conftest import NOW, copy_home
-from tests.definitions.running import run
+from tests.definitions.running import decision_of, run
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_the_oldest_dagster_runs_beyond_the_quota_are_deleted(root: Path, instan
 
 def test_the_maintenance_schedule_requests_a_run_if_a_home_exists(root: Path, tmp_path: Path) -> None:
     def evaluate_schedule(folder: Path) -> dg.RunRequest | dg.SkipReason:
-        return every_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+        return decision_of(every_hour, folder)
 
     request = evaluate_schedule(root)
     assert isinstance(request, dg.RunRequest)

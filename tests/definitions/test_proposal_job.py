@@ -9,7 +9,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
@@ -22,7 +21,7 @@ from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour
 from tests.conftest import NOW, copy_home
-from tests.definitions.running import run
+from tests.definitions.running import decision_of, run
 from tests.support.fleets.memory_fleets import lively_market
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.loopback_provider import INPUT_TOKENS, Loopback, Reply, loopback, operations
@@ -66,7 +65,7 @@ def outputs(result: dg.ExecuteInProcessResult, step: str = "request_model_propos
 
 
 def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
-    return every_fourth_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+    return decision_of(every_fourth_hour, folder)
 
 
 def on_record(root: Path) -> list[dict[str, Any]]:

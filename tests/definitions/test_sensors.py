@@ -1,8 +1,7 @@
-"""Sensors and the schedule: when they request a run, and their cursors."""
+"""Sensors and the schedule: they request a run for what is due until a run has done it."""
 
-import json
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -11,17 +10,21 @@ import pytest
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from jobs.home_jobs import pending_work
+from jobs.run_requests import DUE_TAG, FIRST_PAUSE, LONGEST_PAUSE, request_due
 from jobs.schedules import every_ten_minutes
-from sensors.home_sensors import cycles_closed, deaths_recorded
+from sensors.home_sensors import cycles_closed, deaths_recorded, runs_failed
 from tests.conftest import NOW, home_without_verdicts
+from tests.definitions.running import decision_of
+from tests.support.processes.webhook import webhook
 
-Evaluator = Callable[[str | None], dg.SensorResult | dg.SkipReason]
+Decision = dg.RunRequest | dg.SkipReason
 
 
 def death(golem_id: str) -> LifeEvent:
@@ -38,15 +41,10 @@ def death(golem_id: str) -> LifeEvent:
     return life_event(golem_id, NOW + timedelta(minutes=int(golem_id[2:])), died)
 
 
-def evaluator(sensor: dg.SensorDefinition, root: Path) -> Evaluator:
-    def evaluate(cursor: str | None) -> dg.SensorResult | dg.SkipReason:
-        lazy = LazyStores(root)
-        context = dg.build_sensor_context(cursor=cursor, resources={"home": lazy})
-        result = sensor(context)
-        lazy.close()
-        return result
-
-    return evaluate
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 @pytest.fixture
@@ -56,115 +54,195 @@ def empty(tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(root)
 
 
-def run_keys(result: dg.SensorResult | dg.SkipReason) -> list[str]:
-    return [r.run_key for r in result.run_requests or []] if isinstance(result, dg.SensorResult) else []
+def look(sensor: dg.SensorDefinition, root: Path, instance: dg.DagsterInstance) -> Decision:
+    lazy = LazyStores(root)
+    decision = sensor(dg.build_sensor_context(instance=instance, resources={"home": lazy}))
+    lazy.close()
+    assert isinstance(decision, Decision)
+    return decision
+
+
+def launch(
+    request: dg.RunRequest, job_name: str, instance: dg.DagsterInstance, status: dg.DagsterRunStatus
+) -> dg.DagsterRun:
+    """Store the run that the daemon makes of a request."""
+    tags = dict(request.tags) | {"dagster/run_key": request.run_key or ""}
+    run_id = dg._core.utils.make_new_run_id()
+    return instance.add_run(dg.DagsterRun(job_name=job_name, run_id=run_id, status=status, tags=tags))
+
+
+@pytest.mark.row("P-3")
+class TestRequestDue:
+    """A state that is due asks for runs until one has done the work."""
+
+    def ask(self, instance: dg.DagsterInstance, due: str = "g-1", after: timedelta = timedelta()) -> Decision:
+        return request_due(instance, "death_job", ["home", due], f"{due} died", datetime.now(UTC) + after)
+
+    def request(self, instance: dg.DagsterInstance, after: timedelta = timedelta(), due: str = "g-1") -> dg.RunRequest:
+        request = self.ask(instance, due, after)
+        assert isinstance(request, dg.RunRequest), request
+        return request
+
+    def test_a_repeated_look_asks_with_the_same_run_key(self, instance: dg.DagsterInstance) -> None:
+        first = self.request(instance)
+        assert first.tags["bardo/why"] == "g-1 died"
+        assert self.request(instance).run_key == first.run_key
+        assert self.request(instance, due="g-2").run_key != first.run_key
+
+    @pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
+    def test_an_active_run_is_not_asked_for_twice(self, instance: dg.DagsterInstance, status: str) -> None:
+        launch(self.request(instance), "death_job", instance, dg.DagsterRunStatus[status])
+        for due in ("g-1", "g-2"):
+            decision = self.ask(instance, due, after=2 * LONGEST_PAUSE)
+            assert isinstance(decision, dg.SkipReason)
+            assert decision.skip_message == f"{due} died; a run of death_job is active"
+
+    @pytest.mark.parametrize("status", ["FAILURE", "CANCELED", "SUCCESS"])
+    def test_work_that_a_run_left_is_asked_for_again_after_a_pause(
+        self, instance: dg.DagsterInstance, status: str
+    ) -> None:
+        keys, pause = set(), FIRST_PAUSE
+        for attempt in range(1, 4):
+            request = self.request(instance, after=2 * LONGEST_PAUSE if attempt > 1 else timedelta())
+            keys.add(request.run_key)
+            launch(request, "death_job", instance, dg.DagsterRunStatus[status])
+            early = self.ask(instance, after=pause - timedelta(seconds=10))
+            assert isinstance(early, dg.SkipReason)
+            assert f"attempt {attempt} ended without it" in (early.skip_message or "")
+            assert isinstance(self.ask(instance, after=pause + timedelta(seconds=10)), dg.RunRequest)
+            pause *= 2
+        assert len(keys) == 3, "Dagster runs each key once"
+
+    def test_the_pause_has_a_maximum(self, instance: dg.DagsterInstance) -> None:
+        for _ in range(12):
+            request = self.request(instance, after=2 * LONGEST_PAUSE)
+            launch(request, "death_job", instance, dg.DagsterRunStatus.FAILURE)
+        assert isinstance(self.ask(instance, after=LONGEST_PAUSE - timedelta(seconds=10)), dg.SkipReason)
+        assert isinstance(self.ask(instance, after=LONGEST_PAUSE + timedelta(seconds=10)), dg.RunRequest)
+
+    def test_new_work_follows_a_successful_run_at_once(self, instance: dg.DagsterInstance) -> None:
+        launch(self.request(instance), "death_job", instance, dg.DagsterRunStatus.FAILURE)
+        again = self.request(instance, after=2 * FIRST_PAUSE)
+        launch(again, "death_job", instance, dg.DagsterRunStatus.SUCCESS)
+        assert isinstance(self.ask(instance, "g-2"), dg.RunRequest)
+
+    def test_new_work_waits_for_the_pause_of_a_failing_job(self, instance: dg.DagsterInstance) -> None:
+        launch(self.request(instance), "death_job", instance, dg.DagsterRunStatus.FAILURE)
+        assert isinstance(self.ask(instance, "g-2"), dg.SkipReason)
+
+    def test_the_run_key_of_many_golems_is_short(self, instance: dg.DagsterInstance) -> None:
+        due = [f"g-{k:08}" for k in range(3_000)]
+        request = request_due(instance, "observe_job", due, "3,000 fell silent", NOW)
+        assert isinstance(request, dg.RunRequest)
+        assert len(request.run_key or "") < 64
+        assert len(request.tags[DUE_TAG]) < 64
 
 
 @pytest.mark.row("P-3")
 class TestDeathsRecorded:
-    def test_a_missing_home_is_skipped(self, tmp_path: Path) -> None:
-        evaluation = evaluator(deaths_recorded, tmp_path / "nowhere")(None)
-        assert isinstance(evaluation, dg.SkipReason)
-        assert "there is no home" in evaluation.skip_message
+    def test_a_missing_home_is_skipped(self, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+        decision = look(deaths_recorded, tmp_path / "nowhere", instance)
+        assert isinstance(decision, dg.SkipReason)
+        assert "there is no home" in (decision.skip_message or "")
         assert not (tmp_path / "nowhere").exists()
 
-    def test_the_first_tick_requests_a_run_for_existing_deaths(self, empty: DerivationContext) -> None:
-        empty.log.record([death("g-1"), death("g-2")], NOW)
-        evaluation = evaluator(deaths_recorded, empty.home.root)(None)
-        (request,) = evaluation.run_requests
-        assert request.run_key.endswith(f"/life-{empty.log.life_version}")
-        assert request.tags["bardo/why"] == "g-1, g-2 died"
+    def test_deaths_are_requested_until_they_are_completed(
+        self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+    ) -> None:
+        root = home_without_verdicts(small_home, tmp_path / "home")
+        first = look(deaths_recorded, root, instance)
+        assert isinstance(first, dg.RunRequest)
+        assert first.tags["bardo/why"].endswith(" died")
+        run = launch(first, "death_job", instance, dg.DagsterRunStatus.STARTED)
+        assert isinstance(look(deaths_recorded, root, instance), dg.SkipReason)
+        instance.report_run_failed(run)
+        decision = look(deaths_recorded, root, instance)
+        assert "attempt 1 ended without it" in (getattr(decision, "skip_message", None) or "")
+        derive_home(DerivationContext.open(root), clock=lambda: NOW, marts=False)
+        decision = look(deaths_recorded, root, instance)
+        assert isinstance(decision, dg.SkipReason)
+        assert decision.skip_message == "no death can be completed"
 
-    def test_the_second_tick_requests_no_run(self, empty: DerivationContext) -> None:
+    def test_a_death_without_its_birth_waits(self, empty: DerivationContext, instance: dg.DagsterInstance) -> None:
         empty.log.record([death("g-1")], NOW)
-        evaluate = evaluator(deaths_recorded, empty.home.root)
-        evaluation = evaluate(evaluate(None).cursor)
-        assert run_keys(evaluation) == []
-        assert evaluation.skip_reason.skip_message == "no death since the last look"
-
-    def test_a_later_death_requests_its_own_run(self, empty: DerivationContext) -> None:
-        empty.log.record([death("g-1")], NOW)
-        evaluate = evaluator(deaths_recorded, empty.home.root)
-        first = evaluate(None)
-        empty.log.record([death("g-2")], NOW)
-        second = evaluate(first.cursor)
-        assert second.run_requests[0].tags["bardo/why"] == "g-2 died"
-        assert run_keys(first) != run_keys(second)
-
-    def test_a_repeated_death_requests_no_second_run(self, empty: DerivationContext) -> None:
-        empty.log.record([death("g-1")], NOW)
-        evaluate = evaluator(deaths_recorded, empty.home.root)
-        first = evaluate(None)
-        empty.log.record([death("g-1")], NOW)
-        assert run_keys(evaluate(first.cursor)) == []
-
-    def test_two_ticks_on_the_same_log_use_the_same_run_key(self, empty: DerivationContext) -> None:
-        empty.log.record([death("g-1")], NOW)
-        evaluate = evaluator(deaths_recorded, empty.home.root)
-        assert run_keys(evaluate(None)) == run_keys(evaluate(None)), "a lost cursor must not start a second run"
-
-    def test_a_tick_without_deaths_advances_the_cursor(self, empty: DerivationContext, small_home: Path) -> None:
-        evaluate = evaluator(deaths_recorded, empty.home.root)
-        before = evaluate(None)
-        born = DerivationContext.open(small_home).log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
-        empty.log.record([LifeEvent.model_validate(born[0])], NOW)
-        after = evaluate(before.cursor)
-        assert run_keys(after) == []
-        assert json.loads(after.cursor)["life_version"] == empty.log.life_version
-
-    def test_the_cursor_of_another_home_is_ignored(self, empty: DerivationContext, tmp_path: Path) -> None:
-        other = Home.create(tmp_path / "other", Policy(), NOW + timedelta(days=1))
-        stores = DerivationContext.open(other.root)
-        stores.log.record([death("g-1")], NOW)
-        ahead = json.dumps({"home": empty.home.created_at.isoformat(), "log_version": 900, "life_version": 900})
-        assert len(run_keys(evaluator(deaths_recorded, other.root)(ahead))) == 1
-
-    @pytest.mark.parametrize("cursor", ["", "17", "{", '{"home": 1}', "[]"])
-    def test_an_unreadable_cursor_is_ignored(self, empty: DerivationContext, cursor: str) -> None:
-        empty.log.record([death("g-1")], NOW)
-        assert len(run_keys(evaluator(deaths_recorded, empty.home.root)(cursor))) == 1
+        decision = look(deaths_recorded, empty.home.root, instance)
+        assert isinstance(decision, dg.SkipReason), "no run could complete it"
 
 
 @pytest.mark.row("P-3")
 class TestCyclesClosed:
-    def test_closed_cycles_request_one_curator_run(self, small_home: Path, tmp_path: Path) -> None:
+    def test_closed_cycles_request_one_curator_run(
+        self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+    ) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
-        evaluate = evaluator(cycles_closed, root)
-        first = evaluate(None)
-        assert "closed cycles of" in first.run_requests[0].tags["bardo/why"]
-        again = evaluate(first.cursor)
-        assert isinstance(again, dg.SkipReason)
-        assert again.skip_message == "nothing was recorded since the last look"
+        first = look(cycles_closed, root, instance)
+        assert isinstance(first, dg.RunRequest)
+        assert "closed cycles of" in first.tags["bardo/why"]
+        again = look(cycles_closed, root, instance)
+        assert isinstance(again, dg.RunRequest)
+        assert again.run_key == first.run_key, "the same state asks with the same key"
 
-    def test_records_that_close_no_cycle_request_no_run(self, empty: DerivationContext) -> None:
-        evaluate = evaluator(cycles_closed, empty.home.root)
-        first = evaluate(None)
-        assert run_keys(first) == []
+    def test_records_that_close_no_cycle_request_no_run(
+        self, empty: DerivationContext, instance: dg.DagsterInstance
+    ) -> None:
+        assert isinstance(look(cycles_closed, empty.home.root, instance), dg.SkipReason)
         empty.log.record([death("g-1")], NOW)
-        second = evaluate(first.cursor)
-        assert run_keys(second) == []
-        assert second.cursor != first.cursor
+        assert isinstance(look(cycles_closed, empty.home.root, instance), dg.SkipReason)
 
-    def test_a_missing_home_is_skipped(self, tmp_path: Path) -> None:
-        assert "there is no home" in evaluator(cycles_closed, tmp_path / "nowhere")(None).skip_message
+    def test_a_missing_home_is_skipped(self, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+        decision = look(cycles_closed, tmp_path / "nowhere", instance)
+        assert "there is no home" in (getattr(decision, "skip_message", None) or "")
+
+
+@pytest.mark.row("P-3")
+class TestRunsFailed:
+    """A failed run is posted to the webhook."""
+
+    @dg.job
+    def failing_job() -> None:
+        @dg.op
+        def fail() -> None:
+            raise ValueError("the disk is \x1b[31mfull")
+
+        fail()
+
+    def test_a_failed_run_is_posted(self, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+        failed = self.failing_job.execute_in_process(instance=instance, raise_on_error=False, tags={"bardo/why": "x"})
+        context = dg.build_run_status_sensor_context(
+            "runs_failed", failed.get_run_failure_event(), instance, failed.dagster_run
+        ).for_run_failure()
+        assert isinstance(runs_failed(context), dg.SkipReason), "without a webhook nothing is posted"
+        with webhook() as hook:
+            monkeypatch.setenv("BARDO_WEBHOOK", hook.url)
+            assert runs_failed(context) is None
+        (notice,) = hook.taken
+        assert notice["job"] == "failing_job"
+        assert notice["run_id"] == failed.run_id
+        assert notice["why"] == "x"
+        assert "\x1b" not in notice["error"]
 
 
 @pytest.mark.row("P-3")
 class TestEveryTenMinutes:
-    def tick(self, root: Path) -> dg.RunRequest | dg.SkipReason:
-        return every_ten_minutes(dg.build_schedule_context(resources={"home": LazyStores(root)}))
-
     def test_the_schedule_runs_only_if_work_is_pending(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
-        assert "closed cycles of" in self.tick(root).tags["bardo/why"]
+        assert "closed cycles of" in decision_of(every_ten_minutes, root).tags["bardo/why"]
         stores = DerivationContext.open(root)
         derive_episodes(stores, now=NOW)
         derive_curation(stores)
         assert pending_work(stores) == "decisions without their votes"
         derive_votes(stores)
-        skipped = self.tick(root)
+        skipped = decision_of(every_ten_minutes, root)
         assert isinstance(skipped, dg.SkipReason)
         assert skipped.skip_message == "no cycle closed since the last run"
 
+    def test_the_schedule_waits_for_an_active_run(self, small_home: Path, tmp_path: Path) -> None:
+        root = home_without_verdicts(small_home, tmp_path / "home")
+        with dg.instance_for_test() as instance:
+            request = decision_of(every_ten_minutes, root, instance)
+            assert isinstance(request, dg.RunRequest)
+            launch(request, "curator_job", instance, dg.DagsterRunStatus.STARTED)
+            assert decision_of(every_ten_minutes, root, instance).skip_message == "a run of curator_job is active"
+
     def test_the_schedule_skips_a_missing_home(self, tmp_path: Path) -> None:
-        assert "there is no home" in self.tick(tmp_path / "nowhere").skip_message
+        assert "there is no home" in decision_of(every_ten_minutes, tmp_path / "nowhere").skip_message

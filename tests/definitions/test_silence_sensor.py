@@ -37,7 +37,8 @@ def settled(root: Path, **hours: float) -> dict[str, str]:
 
 def run_sensor(root: Path) -> dg.RunRequest | dg.SkipReason:
     lazy = LazyStores(root)
-    evaluation = golems_silent(dg.build_sensor_context(resources={"home": lazy}))
+    with dg.DagsterInstance.ephemeral() as instance:
+        evaluation = golems_silent(dg.build_sensor_context(instance=instance, resources={"home": lazy}))
     lazy.close()
     return evaluation
 

@@ -51,7 +51,7 @@ def test_spool_files_request_one_run_that_ingests_all(root: Path) -> None:
         assert len(log.read_cycles(["tick"])) == 20
 
 
-def test_an_active_run_blocks_another_request_until_it_fails(root: Path) -> None:
+def test_an_active_run_blocks_another_request_until_its_pause_is_over(root: Path) -> None:
     (root / "spool" / "a.jsonl").write_bytes(LINES[0])
     with dg.DagsterInstance.ephemeral() as instance:
         under_way = instance.add_run(
@@ -61,7 +61,17 @@ def test_an_active_run_blocks_another_request_until_it_fails(root: Path) -> None
         )
         assert "is active" in run_sensor(root, instance).skip_message
         instance.report_run_failed(under_way)
-        assert isinstance(run_sensor(root, instance), dg.RunRequest)
+        assert "attempt 1 ended without it" in run_sensor(root, instance).skip_message
+
+
+def test_an_equally_named_file_is_requested_at_once(root: Path) -> None:
+    """A runtime may use one name for all its files, and no pause grows from it."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        for line in LINES[:3]:
+            (root / "spool" / "a.jsonl").write_bytes(line)
+            asked = run_sensor(root, instance)
+            assert isinstance(asked, dg.RunRequest)
+            run("spool_job", instance, tags=asked.tags)
 
 
 def test_the_spool_sensor_skips_a_missing_home(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.resources import LazyStores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_night
-from tests.definitions.running import run
+from tests.definitions.running import decision_of, run
 from tests.support.homes import tampered_homes
 
 
@@ -52,7 +51,7 @@ def test_the_verification_job_fails_and_names_broken_files(root: Path) -> None:
 @pytest.mark.row("P-3")
 def test_the_nightly_schedule_requests_a_run_if_a_home_exists(root: Path, tmp_path: Path) -> None:
     def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
-        return every_night(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+        return decision_of(every_night, folder)
 
     assert isinstance(evaluated(root), dg.RunRequest)
     assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)

@@ -29,10 +29,27 @@ DAGSTER_SETTINGS = """\
 telemetry:
   enabled: false
 
-# One process at a time derives into a home; a second run would only wait for the first one's lock.
+# One run at a time derives into a home, and one takes events in; others, as a verification, run beside them.
 concurrency:
   runs:
-    max_concurrent_runs: 1
+    max_concurrent_runs: 4
+  pools:
+    granularity: run
+    default_limit: 1
+
+# A run whose process has gone, as after a reboot, is marked as failed within a minute and started again.
+run_launcher:
+  module: jobs.run_launcher
+  class: MonitoredRunLauncher
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 20
+  start_timeout_seconds: 180
+  cancel_timeout_seconds: 180
+  max_resume_run_attempts: 0
+run_retries:
+  enabled: true
+  max_retries: 2
 
 # A schedule or sensor that finds nothing says so at every look: those notes go after a few days.
 retention:
@@ -41,6 +58,9 @@ retention:
   sensor:
     purge_after_days: {skipped: 2, failure: 30, success: -1}
 """
+
+_EARLIER_SETTINGS = "8998737d792b85b8169c39e98724ab8b0d4ab66771120586fc33b87f4c661a80"
+"""Hash of the settings without run monitoring that earlier versions wrote; a file that was not changed is replaced."""
 
 DEMO_JOBS = ("dream_job", "curator_job")
 """Jobs that derive a demo: dreams first, so that their lessons are in the marts."""
@@ -205,7 +225,7 @@ def prepare_dagster_home(home: Home, owner: str | None = None) -> Path:
     folder = home.dagster / name
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "dagster.yaml"
-    if not settings.exists():
+    if not settings.exists() or hashlib.sha256(settings.read_bytes()).hexdigest() == _EARLIER_SETTINGS:
         replace_file(settings, DAGSTER_SETTINGS.encode())
     return folder
 
@@ -218,6 +238,7 @@ def _environment(root: Path, owner: str | None = None) -> dict[str, str]:
         "BARDO_OWNER": owner or "",
         "DAGSTER_HOME": str(prepare_dagster_home(Home.open(root), owner)),
         "PATH": f"{_TOOLS}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": f"{_project_root()}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",  # jobs.run_launcher
         "DAGSTER_DISABLE_TELEMETRY": "yes",
     }
 

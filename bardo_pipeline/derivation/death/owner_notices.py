@@ -96,7 +96,7 @@ def post_notices(context: DerivationContext, url: str) -> list[Notice]:
     with context.home.lock("notices"):
         for notice in waiting_notices(context):
             try:
-                _post(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
+                post_json(url, asdict(notice), context.policy.dying.notice_seconds_max)
             except OSError as error:
                 raise NoticeError(
                     f"{len(sent)} notices were posted, that of golem {notice.golem_id} was not ({error}): it keeps "
@@ -107,8 +107,9 @@ def post_notices(context: DerivationContext, url: str) -> list[Notice]:
     return sent
 
 
-def _post(url: str, body: bytes, seconds: float) -> None:
-    """Post to a URL that `webhook_of` has checked to be http or https."""
+def post_json(url: str, content: Mapping[str, Any], seconds: float) -> None:
+    """Post to a URL that `webhook_of` has checked to be http or https. Raises OSError unless it is taken in time."""
+    body = orjson.dumps(content)
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310
     with urllib.request.urlopen(request, timeout=seconds):  # noqa: S310

@@ -9,8 +9,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.derivation.legacy.death_queries import deaths_of
 from bardo_pipeline.storage.log.stream_heads import TickRange, without_spans
+
+_READY = "`bardo derive` completes it"
 
 
 class UnfinishedDeath(NamedTuple):
@@ -20,6 +23,11 @@ class UnfinishedDeath(NamedTuple):
     tick: int
     why: str
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the records of the life are complete, so that a derivation completes the death."""
+        return self.why == _READY
+
 
 def unfinished_deaths(context: DerivationContext, golems: Collection[str] | None = None) -> list[UnfinishedDeath]:
     """Return the deaths that lack their last phase, of all or these golems, by golem."""
@@ -28,6 +36,12 @@ def unfinished_deaths(context: DerivationContext, golems: Collection[str] | None
     waiting = {g: died.tick for g, (died, _) in sorted(deaths_of(context, golems).items()) if g not in completed}
     missing = missing_ticks(context, waiting)
     return [UnfinishedDeath(g, tick, _why(g, g in born, missing[g])) for g, tick in waiting.items()]
+
+
+def dead_with_retractions(context: DerivationContext) -> list[str]:
+    """Return the dead golems whose candidate bundle has not handled a retraction in their life, by golem."""
+    pending = RetractionCursor(context, "candidates").pending(context.left_out())
+    return sorted({cause.golem_id for cause in pending} & deaths_of(context).keys()) if pending else []
 
 
 def waiting_lives(context: DerivationContext) -> list[tuple[str, str]]:
@@ -65,4 +79,4 @@ def _why(golem_id: str, is_born: bool, missing: list[TickRange]) -> str:
             f"ticks {first} to {last}{more} are missing: send them, or "
             f'`bardo accept-gap {golem_id} {first} {last} --why "..."` accepts them as lost'
         )
-    return "`bardo derive` completes it"
+    return _READY

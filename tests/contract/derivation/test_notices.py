@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -20,51 +17,15 @@ from bardo_pipeline.derivation.death.owner_notices import (
 from bardo_pipeline.errors import ConfigError, NoticeError
 from tests.conftest import copy_home
 from tests.support.processes.bardo_command import bardo
+from tests.support.processes.webhook import Hook, webhook
 
 pytestmark = pytest.mark.row("INH-4")
 
 
-class Hook(ThreadingHTTPServer):
-    """A local webhook that records the notices it accepts and fails after a set number."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), NoticeHandler)
-        self.taken: list[dict[str, str]] = []
-        self.accepted_max = 10**9
-
-    @property
-    def url(self) -> str:
-        """Return the webhook's URL."""
-        return f"http://127.0.0.1:{self.server_port}/deaths"
-
-
-class NoticeHandler(BaseHTTPRequestHandler):
-    """Request handler that accepts posted notices."""
-
-    server: Hook
-
-    def do_POST(self) -> None:
-        """Accept or refuse one notice."""
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        fits = len(self.server.taken) < self.server.accepted_max
-        if fits:
-            self.server.taken.append(body)
-        self.send_response(204 if fits else 503)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Suppress the request log."""
-
-
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    server = Hook()
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with webhook() as server:
+        yield server
 
 
 @pytest.fixture

@@ -311,7 +311,10 @@ def test_the_succession_sensor_requests_one_run_for_each_due_time(stores: Deriva
     resources: dict[str, Any] = {"home": Lazy(stores.home.root)}
 
     def run_sensor() -> Any:
-        with dg.build_sensor_context(resources=resources) as context:
+        with (
+            dg.DagsterInstance.ephemeral() as instance,
+            dg.build_sensor_context(instance=instance, resources=resources) as context,
+        ):
             return successions_due(context)
 
     first = run_sensor()

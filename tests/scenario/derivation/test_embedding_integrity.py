@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from assets.resources import LazyStores
 from bardo_pipeline.cli.output import tables
 from bardo_pipeline.cli.output.answers import show_warning
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
@@ -44,7 +43,7 @@ from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_week
 from tests.conftest import NOW, copy_home, home_without_verdicts
-from tests.definitions.running import run
+from tests.definitions.running import decision_of, run
 from tests.support.homes.altered_models import altered, own_models, put
 
 LATER = NOW + timedelta(days=1)
@@ -319,8 +318,7 @@ def test_the_weekly_drift_job_records_a_verdict_and_fails_if_critical(
     waiting: Path, at_home: Callable[[Path], Path]
 ) -> None:
     folder = own_models(at_home(waiting))
-    context = dg.build_schedule_context(resources={"home": LazyStores(waiting)})
-    assert isinstance(every_week(context), dg.RunRequest)
+    assert isinstance(decision_of(every_week, waiting), dg.RunRequest)
     assert run("drift_job", dg.DagsterInstance.ephemeral()).success
     altered(folder, 1.0)
     result = run("drift_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)

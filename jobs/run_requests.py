@@ -1,0 +1,68 @@
+"""Requests of runs for work that is due, whatever became of earlier requests.
+
+A sensor asks the home what is due at each look. Work that is still due after its run failed, was killed or was
+cancelled is requested again, after a pause that doubles with each attempt. No cursor can lose work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import dagster as dg
+
+DUE_TAG, WHY_TAG = "bardo/due", "bardo/why"
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
+
+ACTIVE = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_ATTEMPTS_READ = 16  # attempts after which the pause has its maximum
+
+
+def request_due(
+    instance: dg.DagsterInstance, job_name: str, due: Sequence[str], why: str, now: datetime
+) -> dg.RunRequest | dg.SkipReason:
+    """Request a run for due work, unless a run of the job is active or an attempt has just ended.
+
+    An attempt is a run without success, or a run for the same work, which is due all the same. The run key is a hash
+    of the due work with the number of the attempt, so that a repeated look requests no second run.
+
+    Parameters
+    ----------
+    due : names of the home and of what is due; the same names mean the same work
+    why : reason for people, a tag of the run
+    """
+    if is_active(instance, job_name):
+        return dg.SkipReason(f"{why}; a run of {job_name} is active")
+    key = hashlib.sha256("\n".join(due).encode()).hexdigest()[:32]
+    attempts, ended_at = _attempts(instance, job_name, key)
+    if ended_at is not None:
+        pause = min(FIRST_PAUSE * 2 ** (attempts - 1), LONGEST_PAUSE)
+        if now < ended_at + pause:
+            again = (ended_at + pause).strftime("%H:%M:%S")
+            return dg.SkipReason(f"{why}; attempt {attempts} ended without it, and the next one follows at {again} UTC")
+    earlier = instance.get_runs_count(dg.RunsFilter(tags={DUE_TAG: key}))
+    return dg.RunRequest(run_key=f"{key}-{earlier + 1}", tags={DUE_TAG: key, WHY_TAG: why})
+
+
+def is_active(instance: dg.DagsterInstance, job_name: str) -> bool:
+    """Whether a run of the job is queued, starting, running or being cancelled."""
+    return instance.get_runs_count(dg.RunsFilter(job_name=job_name, statuses=ACTIVE)) > 0
+
+
+def _attempts(instance: dg.DagsterInstance, job_name: str, key: str) -> tuple[int, datetime | None]:
+    """Return the number of attempts since the last run that did its work, and when the newest one ended."""
+    records = instance.get_run_records(dg.RunsFilter(job_name=job_name), limit=_ATTEMPTS_READ)
+    attempts = 0
+    for record in records:
+        run = record.dagster_run
+        if run.status == dg.DagsterRunStatus.SUCCESS and run.tags.get(DUE_TAG) != key:
+            break
+        attempts += 1
+    return attempts, records[0].update_timestamp if attempts else None
