@@ -205,7 +205,7 @@ def ui(
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:
-        ended = subprocess.run(command, cwd=project, env=_environment(root, owner), check=False)
+        ended = subprocess.run(command, cwd=project, env=dagster_environment(root, owner), check=False)
     except KeyboardInterrupt:
         return
     raise Exit(ended.returncode)
@@ -230,7 +230,7 @@ def prepare_dagster_home(home: Home, owner: str | None = None) -> Path:
     return folder
 
 
-def _environment(root: Path, owner: str | None = None) -> dict[str, str]:
+def dagster_environment(root: Path, owner: str | None = None) -> dict[str, str]:
     """Return the environment of Dagster's command: the home, its instance, this Python's scripts first on PATH."""
     return {
         **os.environ,
@@ -247,7 +247,7 @@ def _execute_job(root: Path, job: str) -> None:
     """Run a job and wait for it. Raises DerivationError with the last 25 log lines if it fails."""
     command = [str(_TOOLS / "dagster"), "job", "execute", "-f", "definitions.py", "-j", job]
     job_run = subprocess.run(
-        command, cwd=_project_root(), env=_environment(root), capture_output=True, text=True, check=False
+        command, cwd=_project_root(), env=dagster_environment(root), capture_output=True, text=True, check=False
     )
     if job_run.returncode:
         tail = "\n".join((job_run.stdout + job_run.stderr).splitlines()[-25:])
