@@ -9,6 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+    AssetCheckExecutionRecordStatus,
+)
 
 from assets.checks import evaluations
 from assets.resources import LazyStores
@@ -225,9 +229,13 @@ def _report_change(instance: dg.DagsterInstance, result: dg.AssetCheckResult) ->
     assert result.asset_key is not None, "a health check names its asset"
     assert result.check_name is not None, "a health check has a name"
     key = dg.AssetCheckKey(result.asset_key, result.check_name)
-    latest = instance.get_latest_asset_check_evaluation_record(key)
-    evaluation = latest.evaluation if latest is not None else None
-    if evaluation is not None and evaluation.passed == result.passed:
+    # The newest record may be that of a run that is queued, works or was killed, and holds no result.
+    latest = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=1, status=COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
+    )
+    if latest and latest[0].status is (
+        AssetCheckExecutionRecordStatus.SUCCEEDED if result.passed else AssetCheckExecutionRecordStatus.FAILED
+    ):
         return
     instance.report_runless_asset_event(
         dg.AssetCheckEvaluation(

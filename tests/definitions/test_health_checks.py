@@ -9,6 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+from dagster._core.events import DagsterEvent, DagsterEventType
 
 from assets.log import CYCLES
 from assets.resources import LazyStores
@@ -86,6 +88,23 @@ def test_the_backpressure_sensor_runs_by_default_and_fails_its_tick(
     context = dg.build_sensor_context(instance=instance, resources={"home": home})
     with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError):
         writers_outrun_the_drainer.evaluate_tick(context)
+
+
+def test_a_planned_evaluation_of_another_run_holds_no_result(home: StoresAt, instance: dg.DagsterInstance) -> None:
+    """A run with its checks is queued, works or was killed: its planned evaluations are the newest records."""
+    key = dg.AssetCheckKey(CYCLES, "journals_are_drained")
+    with undrained(home.stores.home, timedelta(seconds=1)):
+        for _ in range(2):
+            run = dg.DagsterRun(job_name="curator_job", run_id=dg._core.utils.make_new_run_id())
+            planned = DagsterEvent(
+                DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value,
+                "curator_job",
+                event_specific_data=AssetCheckEvaluationPlanned(asset_key=key.asset_key, check_name=key.name),
+            )
+            instance.report_dagster_event(planned, instance.add_run(run).run_id)
+            run_sensor(home, instance)
+    history = instance.event_log_storage.get_asset_check_execution_history(key, limit=20)
+    assert [record.status.value for record in history] == ["PLANNED", "SUCCEEDED", "PLANNED"]
 
 
 def test_a_check_is_recorded_only_when_its_result_changes(home: StoresAt, instance: dg.DagsterInstance) -> None:
