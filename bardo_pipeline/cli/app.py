@@ -89,7 +89,7 @@ def app_of(first: str | None = None) -> Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        callback=lambda: None,  # keeps a single command below its word
+        callback=lambda: None,  # else Typer makes a single command the whole program
     )
     groups = {"": app}
     for module, names in _MODULES.items():

@@ -144,9 +144,9 @@ class CausalPolicy(Frozen):
     probe_shift: Positive = setting(0.5, "predicted price move, in spreads, that tests a link (ours)")
     probe_sigma: Positive = setting(3.0, "miss in the opposite direction, in spreads, that breaks a link (ours)")
     return_cap_ppm: Positive = setting(1_000.0, "cap of a tick's return in the estimate of its spread (ours)")
-    gas_cap_ppm: Positive = setting(200_000.0, "the same for a change of gas (ours)")
+    gas_cap_ppm: Positive = setting(200_000.0, "cap of a tick's change of gas in the estimate of its spread (ours)")
     liquidity_cap_ppm: Positive = setting(
-        50_000.0, "the same for liquidity; a higher cap would let a flight of liquidity hide itself (ours)"
+        50_000.0, "such a cap for liquidity; a higher one would let a flight of liquidity hide itself (ours)"
     )
     return_floor_ppm: Positive = setting(50.0, "smallest spread of a tick's return (ours)")
     gas_floor_ppm: Positive = setting(10_000.0, "smallest spread of a tick's change of gas (ours)")
@@ -250,7 +250,7 @@ class DreamPolicy(Frozen):
     confirm_days: Positive = setting(7.0, "days after staging in which live outcomes may confirm (MEM)")
     expire_days: Positive = setting(14.0, "days after which an unconfirmed hypothesis expires (MEM)")
     width_scales: tuple[Positive, Positive] = setting(
-        (0.6, 1.6), "narrower and wider ranges, as require_sum_of_one of the golem's own (ours)"
+        (0.6, 1.6), "narrower and wider ranges, as shares of the golem's own (ours)"
     )
     wait_ticks: PositiveCount = setting(10, "longest wait for cheaper gas (ours)")
     reproduced_ppm: Count = setting(5, "a re-simulation must match the recorded verdict within this (ours)")

@@ -36,7 +36,7 @@ class GetFailurePatternsArguments(Arguments):
 
     strategy_name: Label | None = Field(None, description="Only executions of this strategy.")
     min_executions: int = Field(5, ge=1, le=1_000_000, description="Fewest failures of a cluster.")
-    failure_threshold: Dollars = Field(0.0, description="An execution failed if its realized P&L in USD is below.")
+    failure_threshold: Dollars = Field(0.0, description="Executions with a realized P&L below this failed, USD.")
 
 
 class FailureCluster(Result):
