@@ -22,7 +22,6 @@ Importance = Literal["routine", "notable", "critical", "emergency"]
 """Retention tiers of TOOLS: Ebbinghaus S is 7, 30, 90 or 180 days."""
 
 SORTS: tuple[str, ...] = get_args(TextSort)
-IMPORTANCES: tuple[str, ...] = get_args(Importance)
 
 TEXT_MAX = 16_384
 TAGS_MAX = 64
