@@ -344,7 +344,7 @@ class Application:
         return json_response({"records": await self._recorder.draft(golem_id, reports), "freshness": fresh})
 
     async def events(self, request: Request) -> Response:
-        """Append signed life events of golems in view, by the rules and the function of the spool."""
+        """Append signed life events of golems in view, by the rules of the spool."""
         is_lines = _content_kind(request, "a life event") == LINES
         body, caller = await request.body(), _caller(request)
         lines, signatures, golems = await self._warm.run(lambda: events_in(body, is_lines=is_lines))

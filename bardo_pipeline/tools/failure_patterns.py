@@ -126,7 +126,7 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
 
 
 def _keys(row: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield each set of features of a cell, at least one."""
+    """Yield each non-empty set of the known features of a cell."""
     known = [(name, row[name]) for name in FEATURES if row[name] is not None]
     for size in range(1, len(known) + 1):
         yield from combinations(known, size)

@@ -238,7 +238,7 @@ class SharedTexts:
         return kept[1:]
 
     def keep_candidates(self, key: Hashable, state: Hashable, scope: Scope, candidates: Candidates) -> None:
-        """Keep rows for the next search; of the others the most recently used ones with few enough texts stay."""
+        """Keep rows for the next search; drop the least recently used ones beyond _KEPT_TEXTS_MAX texts."""
         self._candidates.pop(key, None)
         self._candidates[key] = state, scope, candidates
         while len(self._candidates) > 1 and sum(s.size for _, s, _ in self._candidates.values()) > _KEPT_TEXTS_MAX:
