@@ -162,7 +162,7 @@ def _effects_of_loans(
     """Return the effects of borrowing and of repaying as a share of the value, [2, golems]; 0 where none applies.
 
     A borrower supplies a part of its money, and puts the rest and the borrowed money into the range. The cost of
-    entering the range is left out, because it arises without a loan too. entered: gain of a new range as a share of its value.
+    entering it is left out, because it arises without a loan too. entered: gain of a new range as a share of its value.
     """
     out, lending = np.zeros((2, fleet.size)), policy.lending
     able, owing = np.flatnonzero(fleet.loan_ratio > 0.0), np.flatnonzero(fleet.window_owed[h] > 0.0)
