@@ -1,4 +1,4 @@
-"""Dreams the hypotheses of golems while they live, cycle by cycle, as the table of hypotheses has them. Pure.
+"""Derives the hypotheses of living golems cycle by cycle, equal to the rows of the table of hypotheses. Pure.
 
 Hypotheses follow from records and births alone, so a living golem has its lessons before the tables are derived. A
 lesson about the threshold of re-centring is a staged revision of the playbook: a prior of the ticks after its cycle.

@@ -155,7 +155,7 @@ class LanedRun(FleetRun):
     def _complete_deaths(self, deaths: DeathProcess, *, wait: bool = False) -> None:
         """Welcome the heirs of a completed batch, or else begin the next one; both at once would delay the next step.
 
-        wait: for a batch that is not complete.
+        wait: wait for the end of the running batch.
         """
         if deaths.has_finished() or (deaths.is_busy and wait):
             bundles = deaths.bundles()

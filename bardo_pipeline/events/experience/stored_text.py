@@ -95,7 +95,7 @@ def stored_text(
     try:
         packed = None if outcome is None else orjson.dumps(outcome, option=orjson.OPT_SORT_KEYS).decode()
     except (orjson.JSONEncodeError, TypeError) as error:
-        raise RecordError(f"the outcome of a text is a value that JSON can hold: {error}") from None
+        raise RecordError(f"the outcome of a text must be a value that JSON can hold: {error}") from None
     fields = {
         "sort": sort, "text": text, "reflection": reflection, "tool": tool, "outcome": packed,
         "importance": importance, "tags": tuple(tags), "category": category, "session": session, "place": place,
