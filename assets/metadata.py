@@ -171,11 +171,14 @@ _PLAIN = str.maketrans({"|": "\\|", "\\": "\\\\", "[": "\\[", "<": "\\<", "\n": 
 """Escapes, so that a text from a record forges no cell, link, image or tag."""
 
 
-def markdown_table(rows: Sequence[Mapping[str, Any]], *, rows_max: int = 50) -> dg.MarkdownMetadataValue:
-    """Return the first `rows_max` rows as a Markdown table."""
+_ROWS_SHOWN = 50
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> dg.MarkdownMetadataValue:
+    """Return the first rows as a Markdown table, and the count of the others."""
     if not rows:
         return dg.MetadataValue.md("none")
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(str, row.values()) for row in rows[:rows_max])]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(str, row.values()) for row in rows[:_ROWS_SHOWN])]
     cells = [[visible(text).translate(_PLAIN) for text in line] for line in lines]
-    rest = f"\n\nand {len(rows) - rows_max} more" if len(rows) > rows_max else ""
+    rest = f"\n\nand {len(rows) - _ROWS_SHOWN} more" if len(rows) > _ROWS_SHOWN else ""
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in cells) + rest)

@@ -31,7 +31,7 @@ _MODULES = {
     "evaluation.evaluate_memory": {"eval": "app"},
     "operations.spool_and_quarantine": {"spool": "spool", "quarantine": "quarantine", "schema": "schema"},
     "operations.status_command": {"watch": "watch", "status": "status"},
-    "operations.maintain_command": {
+    "operations.maintain_and_verify": {
         "ticks": "ticks",
         "maintain": "maintain",
         "verify": "verify_home",
@@ -39,7 +39,7 @@ _MODULES = {
         "restore": "restore_home",
     },
     "operations.serve_command": {"serve": "serve"},
-    "operations.derive_command": {
+    "operations.derive_and_strike": {
         "derive": "derive",
         "strike": "strike_record",
         "reorg": "reorg_blocks",
@@ -89,7 +89,7 @@ def app_of(first: str | None = None) -> Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        callback=lambda: None,  # keeps a single command below its word
+        callback=lambda: None,  # else Typer makes a single command the whole program
     )
     groups = {"": app}
     for module, names in _MODULES.items():

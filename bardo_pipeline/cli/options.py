@@ -95,7 +95,7 @@ _owner_app = Typer(add_completion=False)
 
 @_owner_app.command()
 def _work_for(
-    for_owner: Annotated[  # another name than that of a command's argument `owner`, which would be taken for it
+    for_owner: Annotated[  # not `owner`, which is an argument of some commands
         str | None,
         Option(
             "--owner",

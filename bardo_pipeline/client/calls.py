@@ -297,8 +297,8 @@ def _envelope(line: bytes, signer: Signer) -> bytes:
 def _checked_draft(line: str, golem_id: str, report: Mapping[str, Any]) -> str:
     """Return a drafted record.
 
-    Raises SignatureError if it states another golem, tick, domain or experience than the report, or what no report
-    states.
+    Raises SignatureError if golem, tick, domain or experience differ from the report, or a part in _UNREPORTED is not
+    empty.
     """
     record = json.loads(line)
     tick, domain = report.get("tick", record["tick"]), record["observation"]["protocol"]
@@ -309,7 +309,7 @@ def _checked_draft(line: str, golem_id: str, report: Mapping[str, Any]) -> str:
 
 
 _UNREPORTED: dict[str, Any] = {"actions": [], "outcome": None, "resolutions": [], "trials": None}
-"""Parts of a record that teach rules, and that no report states."""
+"""Parts of a record that teach rules and that a report never fills, each with its empty value."""
 
 
 def _experience(report: Mapping[str, Any], tick: int) -> Document:

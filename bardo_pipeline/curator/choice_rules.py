@@ -1,8 +1,8 @@
 """Choices of a playbook by regime, from rules about choices: half-width of a new range, presence, loan. Pure.
 
-A rule in force counts by its stated effect, weighted by its confidence. A regime's rule is shrunk towards the rule
-over all regimes: it counts as many witnesses as it has, the general one as many as `pool_witnesses`. Without a general
-rule it is shrunk towards zero. The half-width with the best value is chosen, and the reference if all are against.
+The value of a rule is its stated effect times its confidence. In a regime, the value of an act is a weighted mean of
+the regime's rule and of the general rule, over all regimes. The first weighs its number of witnesses, the second
+`pool_witnesses`; a missing general rule counts as zero. The half-width with the best value is chosen.
 Source: HB-24; docs/adr/0070.
 """
 
@@ -111,8 +111,8 @@ def active_rules(state: GrimoireState, about: BoolArray) -> Int64Array:
 class Verdicts:
     """Verdicts of the rules in force of some golems about acts.
 
-    acts: code of each act. value: of an act in ppm, [acts, golems, regimes]; the last act is one without rules. row:
-    row of the narrowest rule about it, -1 for none.
+    acts: code of each act. value: of an act in ppm, [acts, golems, regimes], at the end 0 for acts without rules.
+    row: row of the rule that decided, the regime's before the general one, -1 for none; same shape.
     """
 
     acts: dict[str, int]
@@ -128,9 +128,9 @@ class Verdicts:
 def verdicts_of(
     state: GrimoireState, golem: Int64Array, rows: Int64Array, confidence: Int64Array, policy: Policy
 ) -> Verdicts:
-    """Return what rules about choices say. A rule of one regime is drawn towards the rule of all regimes.
+    """Return the value of each act by the rules about choices in these rows.
 
-    The order of registration does not decide. golem: ascending. confidence: of each row, in ppm.
+    Ties are broken by `stable`, not by the order of registration. golem: ascending. confidence: of each row, in ppm.
     """
     order = np.argsort(state.structures.stable()[state["structure"][rows]])
     rows, confidence = rows[order], confidence[order]
@@ -142,7 +142,7 @@ def verdicts_of(
     regime, place = state.structures.bands()[0][structure], np.searchsorted(golem, state["golem"][rows])
     value = np.zeros((len(acts) + 1, len(golem), len(REGIMES)))
     row = np.full(value.shape, -1)
-    general = np.flatnonzero(regime < 0)[::-1]  # the last of equal places stays
+    general = np.flatnonzero(regime < 0)[::-1]  # reversed, because the last assignment to a place stays
     about = codes[structure[general]], place[general]
     value[about], row[about] = worth[general, None], rows[general, None]
     own = np.flatnonzero(regime >= 0)
@@ -187,7 +187,7 @@ def _widths(verdicts: Verdicts, policy: Policy) -> _Decided:
 
 
 def _presence(verdicts: Verdicts, policy: Policy) -> _Decided:
-    """Choose to leave if leaving pays; else to stay out or to enter as entering loses or pays."""
+    """Choose to leave if leaving pays, else to stay out if entering loses, else to enter if entering pays."""
     (enters, leaves), (enter, leave) = verdicts.of([_ENTERING, _LEAVING])
     least = policy.curator.effect_min_ppm
     return _decided(
@@ -196,7 +196,7 @@ def _presence(verdicts: Verdicts, policy: Policy) -> _Decided:
 
 
 def _loan(verdicts: Verdicts, policy: Policy) -> _Decided:
-    """Choose to repay if repaying pays; else to take no loan or to borrow as borrowing loses or pays."""
+    """Choose to repay if repaying pays, else to take no loan if borrowing loses, else to borrow if borrowing pays."""
     (borrows, repays), (borrow, repay) = _over_hours(verdicts, ["borrow", "repay"], LOAN, policy)
     return _decided((repays > 0.0, REPAYS, repay), (borrows < 0.0, UNLEVERED, borrow), (borrows > 0.0, BORROWS, borrow))
 

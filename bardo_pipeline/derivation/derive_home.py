@@ -135,8 +135,8 @@ def curate_and_complete_deaths(context: DerivationContext, *, now: datetime) -> 
 def complete_deaths(context: DerivationContext, *, now: datetime, golems: Collection[str] | None = None) -> list[str]:
     """Complete the deaths of curated golems: testament, bundle, verdict, publication. Return the published hashes.
 
-    golems: complete only the deaths of these golems; the episodes of all others wait for the next derivation, so that a
-    death does not cost what the whole fleet lived. None: all deaths, and the episodes of all golems.
+    golems: complete only the deaths of these golems; the episodes of all others wait for the next derivation, so
+    that the cost of a death does not grow with the fleet. None: all deaths, and the episodes of all golems.
     """
     record_phases(context, now=now)  # acceptance and settlement need the log alone, so they are recorded first
     derive_episodes(context, now=now, golems=golems)

@@ -52,9 +52,9 @@ HYPOTHESIS_SCHEMA = pa.schema(
 """One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq). The newest row holds
 its state.
 
-mean, low, high: effect of the change relative to the recorded decision, in ppm of the position's value; simulated for
-failures, and live_ for all decisions since staging. confidence_ppm: as of anchor_at; it halves every half_life_days,
-twice those of its class. cause_ticks: ticks of the decisions and verdicts behind this row."""
+mean, low, high: effect of the change relative to the recorded decision, in ppm of the position's value, simulated for
+failures; with the prefix live_ measured for all decisions since staging. confidence_ppm: as of anchor_at.
+half_life_days: twice the half-life of its class. cause_ticks: ticks of the decisions and verdicts behind this row."""
 
 HYPOTHESIS_KEY = ("golem_id", "hypothesis_id", "cycle", "seq")
 

@@ -1,4 +1,4 @@
-"""Dreams the hypotheses of golems while they live, cycle by cycle, as the table of hypotheses has them. Pure.
+"""Derives the hypotheses of living golems cycle by cycle, equal to the rows of the table of hypotheses. Pure.
 
 Hypotheses follow from records and births alone, so a living golem has its lessons before the tables are derived. A
 lesson about the threshold of re-centring is a staged revision of the playbook: a prior of the ticks after its cycle.
@@ -111,7 +111,7 @@ class LivedLessons:
         return self._priors
 
     def absorb(self, other: LivedLessons) -> None:
-        """Add the golems of another one, none of which is here."""
+        """Add the golems of another object; none of them may be in this one."""
         offset = len(self.hypotheses.golems)
         self.hypotheses.golems += other.hypotheses.golems
         self._codes |= {golem_id: code + offset for golem_id, code in other._codes.items()}
@@ -149,7 +149,7 @@ class LivedLessons:
         self._priors = self._revisions()
 
     def _read(self, records: pa.Table) -> list[int]:
-        """Read market, cycles and verdicts of new records, whose trials may have begun in the last ones before.
+        """Read market, cycles and verdicts of new records. Their trials may have begun in the records kept in `_tail`.
 
         Return the codes of their golems.
         """

@@ -39,7 +39,7 @@ def conditions_in(text: str | None) -> tuple[Pair, ...]:
 
 
 def are_conditions(text: str | None) -> bool:
-    """Return whether a text is the one of its conditions."""
+    """Return whether a text is in the form that `conditions_text` writes; None for any situation is."""
     try:
         return text is None or (text != "" and conditions_text(conditions_in(text)) == text)
     except QueryError:

@@ -6,8 +6,9 @@ positions state what each alternative would have earned. A position of one golem
 so the shadow of a new range is the same for all golems, and is computed once a window from the tape. Only the position
 that a golem holds, its value and its costs are columns.
 
-All gains are beside holding the position's first tokens: fees less divergence loss. The value of the tokens is equal on
-both sides, and its noise hides the effect. Source: HB S3 (step 8), HB-24; docs/adr/0070, docs/adr/0091.
+A gain is fees less divergence loss, relative to holding the position's first tokens. The value of these tokens is left
+out, because it is equal for both alternatives and its noise would hide the effect.
+Source: HB S3 (step 8), HB-24; docs/adr/0070, docs/adr/0091.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _SWAPPED_SHARE = 0.5
 class ChoiceVerdicts:
     """Windows closed in this tick, [horizons, golems]; valid where `due`.
 
-    applies, effect_ppm: [horizons, alternatives, golems], the alternatives in the order of `alternatives`. applies:
-    which of them the golem had in a due window. width: half-width of the position at the decision, 0 without one.
+    applies, effect_ppm: [horizons, alternatives, golems], ordered as `alternatives`. applies: whether the golem
+    had this alternative in a due window. width: half-width of the position at the decision, 0 without one.
     levered: whether the golem had a debt then.
     """
 
@@ -122,8 +123,8 @@ def _verdicts(fleet: Fleet, tape: Tape, t: int, ending: list[int], policy: Polic
 def _applies(fleet: Fleet, tape: Tape, due: BoolArray, policy: Policy) -> BoolArray:
     """Return the alternatives of each due window, [horizons, alternatives, golems].
 
-    A position can be left, and re-centred from the score at which decisions are judged. Re-centring over 30 ticks is on
-    trial with each decision (rebalance.py). A golem may borrow if its owner granted it, and repays a debt.
+    Leaving needs a position. Re-centring also needs a score of at least `trial_score_min`; over 30 ticks it is not
+    tried here, because each decision opens such a trial (rebalance.py). Borrowing needs a grant, and repaying a debt.
     """
     kinds = alternatives(policy)
     out = np.repeat(due[:, None], len(kinds), axis=1)
@@ -160,8 +161,8 @@ def _effects_of_loans(
 ) -> Float64Array:
     """Return the effects of borrowing and of repaying as a share of the value, [2, golems]; 0 where none applies.
 
-    A borrower supplies a part of its money and puts the rest with the borrowed money into the range, whose cost of
-    entering is the same without a loan. entered: gain of a new range as a share of its value.
+    A borrower supplies a part of its money, and puts the rest and the borrowed money into the range. The cost of
+    entering it is left out, because it arises without a loan too. entered: gain of a new range as a share of its value.
     """
     out, lending = np.zeros((2, fleet.size)), policy.lending
     able, owing = np.flatnonzero(fleet.loan_ratio > 0.0), np.flatnonzero(fleet.window_owed[h] > 0.0)

@@ -1,7 +1,7 @@
 """Deliberation by rules: decide, simulate, validate, execute (steps 5-8). Pure, over columns.
 
 Only golems that passed the gate deliberate; others keep their position. The playbook's threshold decides, a warning can
-block the decision, and the policy cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
+block the decision, and the policy cage or gas gate refuse it. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
 """
 
 from __future__ import annotations

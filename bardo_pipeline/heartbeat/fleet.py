@@ -307,7 +307,7 @@ class Fleet:
                 self.forecast_var[quantity, i] = variance
 
     def follow(self, i: int, version: int, thresholds: Sequence[float], choices: Choices, names: EntryNames) -> None:
-        """Let golem i act by a playbook. names: the run's entry ids, which get those of the deciding rules."""
+        """Let golem i act by a playbook. names: the run's entry ids; new ids of deciding rules are added."""
         self.playbook_version[i], self.rebalance_threshold[:, i] = version, thresholds
         self.range_width[:, i], self.presence[:, i] = choices.width, choices.presence
         self.loan_choice[:, i] = choices.loan

@@ -202,8 +202,8 @@ def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy
 def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
     """Return the golems without position or loan whose playbook stays out of this regime: nothing is to be decided.
 
-    The trials of their choices go on without deliberation, so the rule can still change. As attention, this acts after
-    the ticks of the fixed gate.
+    The trials of their choices go on without deliberation, so the rule can still change. As with attention, no golem is
+    suppressed in its first `attention_after_ticks` ticks.
 
     judged: golems whose tick the fixed gate put at T1.
     """

@@ -113,7 +113,7 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
 def _count(fleet: Fleet, resolved: BoolArray, held: BoolArray, window: int) -> None:
     """Count how many of the last `window` resolved predictions held, with one ring buffer per golem."""
     golem = np.arange(fleet.size)
-    for first in range(0, len(resolved), window):  # as many quantities at once as a ring has places
+    for first in range(0, len(resolved), window):  # a ring of `window` places takes at most that many at once
         mask, held_now = resolved[first : first + window], held[first : first + window]
         resolved_before = mask.cumsum(axis=0)
         slot = (fleet.ring_at + resolved_before - mask) % window

@@ -127,7 +127,7 @@ def _limits(rules: ProbePolicy) -> tuple[Float64Array, Float64Array, Float64Arra
         "pheromone_threat": (0.0, rules.threat_high, 1.0),  # any threat is low
         "homeostatic_deviation": (rules.sigma_low, rules.sigma_high, 1.0),
         "world_model_drift": (rules.drift_low, rules.drift_high, 1.0),
-        "causal_graph": (0.0, LINK_CANDIDATE, 1.0),  # a candidate is beyond nothing, an invalidated link beyond that
+        "causal_graph": (0.0, LINK_CANDIDATE, 1.0),  # low for a candidate link, high for an invalidated one
     }
     low, high, sign = (np.array(column)[:, None] for column in zip(*(low_high_sign[p] for p in PROBES), strict=True))
     return low, high, sign

@@ -1,4 +1,4 @@
-"""Derives the failures of golems while they live, cycle by cycle, as the table of failures has them. Pure.
+"""Derives the failures of living golems cycle by cycle, equal to the rows of the table of failures. Pure.
 
 Source: KAT (Scar Generation Lifecycle: the curator's cycle qualifies), canon 47.
 """

@@ -44,6 +44,7 @@ from bardo_pipeline.policy.memory import (
     EpisodePolicy,
     ForetellingPolicy,
     RetrievalPolicy,
+    SearchPolicy,
 )
 from bardo_pipeline.policy.operations import (
     CarePolicy,
@@ -54,7 +55,6 @@ from bardo_pipeline.policy.operations import (
     HealthPolicy,
     LogPolicy,
     ReorgPolicy,
-    SearchPolicy,
     ToolsPolicy,
     WorthPolicy,
     WriterPolicy,

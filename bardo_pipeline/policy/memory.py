@@ -1,4 +1,4 @@
-"""Policy of memory: episodes, decay, the curator, causal links, retrieval, dreams."""
+"""Policy of memory: episodes, decay, the curator, causal links, retrieval, search, dreams, foretold confidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from bardo_pipeline.policy.base import Count, Frozen, Positive, PositiveCount, Unit, setting
+from bardo_pipeline.policy.base import Count, Frozen, Operational, Positive, PositiveCount, Unit, setting
 
 
 class EpisodePolicy(Frozen):
@@ -144,9 +144,9 @@ class CausalPolicy(Frozen):
     probe_shift: Positive = setting(0.5, "predicted price move, in spreads, that tests a link (ours)")
     probe_sigma: Positive = setting(3.0, "miss in the opposite direction, in spreads, that breaks a link (ours)")
     return_cap_ppm: Positive = setting(1_000.0, "cap of a tick's return in the estimate of its spread (ours)")
-    gas_cap_ppm: Positive = setting(200_000.0, "the same for a change of gas (ours)")
+    gas_cap_ppm: Positive = setting(200_000.0, "cap of a tick's change of gas in the estimate of its spread (ours)")
     liquidity_cap_ppm: Positive = setting(
-        50_000.0, "the same for liquidity; a higher cap would let a flight of liquidity hide itself (ours)"
+        50_000.0, "such a cap for liquidity; a higher one would let a flight of liquidity hide itself (ours)"
     )
     return_floor_ppm: Positive = setting(50.0, "smallest spread of a tick's return (ours)")
     gas_floor_ppm: Positive = setting(10_000.0, "smallest spread of a tick's change of gas (ours)")
@@ -215,6 +215,32 @@ class RetrievalPolicy(Frozen):
         return self
 
 
+class SearchPolicy(Operational):
+    """Search of texts: how words, vectors, neighbours, session and age add up (TOOLS; ADR 0080, 0095)."""
+
+    words: Unit = setting(0.5, "share of the words in the score of a text; the rest is the vector's (ours)")
+    before: Unit = setting(0.5, "weight of the text before, beside 1 for the text (ours)")
+    behind: Unit = setting(0.25, "weight of the text behind, which is less often the question to an answer (ours)")
+    session: Unit = setting(0.15, "weight of the whole session (ours)")
+    beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
+    words_matched: Unit = setting(
+        0.75, "share of the question's words, by rarity, from which a text has the full score of words (ours)"
+    )
+    likeness: Unit = setting(0.4, "excess of a cosine over the mean that gives the full score of vectors (ours)")
+    speaker: Unit = setting(0.25, "weight of a speaker whom the question names (ours)")
+    brief: Positive = setting(5.0, "words of a text, and one more, for half of the weight of a long text (ours)")
+    brief_least: Unit = setting(0.5, "least weight of a short text, so that it is found by its own words (ours)")
+    addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
+    decay_penalty: float = setting(
+        0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
+    )
+    similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
+    crossing: PositiveCount = setting(256, "texts of a golem that its heir receives (ours; canon 40: the bottleneck)")
+    embedded_at_once: PositiveCount = setting(
+        256, "texts without a vector that one question embeds, newest first (ours)"
+    )
+
+
 class DreamPolicy(Frozen):
     """Dreams: schedule, replay, imagined branches, and the life of a hypothesis (KAT, TOOLS, MEM)."""
 
@@ -250,7 +276,7 @@ class DreamPolicy(Frozen):
     confirm_days: Positive = setting(7.0, "days after staging in which live outcomes may confirm (MEM)")
     expire_days: Positive = setting(14.0, "days after which an unconfirmed hypothesis expires (MEM)")
     width_scales: tuple[Positive, Positive] = setting(
-        (0.6, 1.6), "narrower and wider ranges, as require_sum_of_one of the golem's own (ours)"
+        (0.6, 1.6), "narrower and wider ranges, as shares of the golem's own (ours)"
     )
     wait_ticks: PositiveCount = setting(10, "longest wait for cheaper gas (ours)")
     reproduced_ppm: Count = setting(5, "a re-simulation must match the recorded verdict within this (ours)")

@@ -1,4 +1,4 @@
-"""Policy of operations: log, writer, maintenance, health checks, embeddings, grading, model calls."""
+"""Policy of operations: log, writer, maintenance, health checks, embeddings, grading, model calls, memory tools."""
 
 from __future__ import annotations
 
@@ -106,32 +106,6 @@ class EmbeddingPolicy(Operational):
     )
     norm_variance_critical: Positive = setting(4.0, "factor that is critical (ours; MEM: a sudden increase)")
     batch_texts: PositiveCount = setting(256, "texts per commit, so the most that an interruption loses (ours)")
-
-
-class SearchPolicy(Operational):
-    """Search of texts: how words, vectors, neighbours, session and age add up (TOOLS; ADR 0080, 0095)."""
-
-    words: Unit = setting(0.5, "share of the words in the score of a text; the rest is the vector's (ours)")
-    before: Unit = setting(0.5, "weight of the text before, beside 1 for the text (ours)")
-    behind: Unit = setting(0.25, "weight of the text behind, which is less often the question to an answer (ours)")
-    session: Unit = setting(0.15, "weight of the whole session (ours)")
-    beside: Positive = setting(1.0, "occurrences in a text that one beside it counts as: date, tags, outcome (ours)")
-    words_matched: Unit = setting(
-        0.75, "share of the question's words, by rarity, from which a text has the full score of words (ours)"
-    )
-    likeness: Unit = setting(0.4, "excess of a cosine over the mean that gives the full score of vectors (ours)")
-    speaker: Unit = setting(0.25, "weight of a speaker whom the question names (ours)")
-    brief: Positive = setting(5.0, "words of a text, and one more, for half of the weight of a long text (ours)")
-    brief_least: Unit = setting(0.5, "least weight of a short text, so that it is found by its own words (ours)")
-    addressed: Unit = setting(0.3, "weight of a speaker's name in a text, where it mostly addresses a person (ours)")
-    decay_penalty: float = setting(
-        0.15, "largest share of the score that age and confidence take; TOOLS gives none, at most a half", ge=0, le=0.5
-    )
-    similarity: Unit = setting(0.85, "cosine from which a statement is an upvote of an earlier one (canon 17)")
-    crossing: PositiveCount = setting(256, "texts of a golem that its heir receives (ours; canon 40: the bottleneck)")
-    embedded_at_once: PositiveCount = setting(
-        256, "texts without a vector that one question embeds, newest first (ours)"
-    )
 
 
 class GrowthPolicy(Operational):

@@ -86,7 +86,7 @@ class Calibration:
     belief_count : beliefs with at least one outcome
     outcome_count : pairs of a belief and a judged decision
     brier_held_ppm, brier_agreed_ppm : over beliefs and over pairs; None without any
-    brier_base_ppm : of the share of beliefs that held as the confidence of every belief
+    brier_base_ppm : Brier score if each belief's confidence were the share of all beliefs that held
     bands : BAND_SCHEMA
     subjects : SUBJECT_SCHEMA
     """

@@ -5,10 +5,10 @@ For facts and dreams it is the confidence of a new entry (canon 1).
 
 A verdict compares a chance with what came after it. A rule about an act or a choice holds if its own evidence of
 the next day, as far as it is known, has its sign. A level or a causal link holds if the curator's next vote reinforces
-it. The correction of a subject is made from the verdicts known at a moment: the share that held less the mean chance,
-first of all verdicts, then of each band of confidence, shrunk towards that of all, made monotone by pooling adjacent
-violators. Verdicts about one subject on one market day are one witness, because one storm judges all siblings and all
-structures; its structures weigh alike. Old witnesses weigh less, because markets turn.
+it. The correction of a subject comes from the verdicts known at a moment. It is the share that held less the mean
+chance, by band of confidence, shrunk towards that over all bands and made monotone by pooling adjacent violators.
+Verdicts about one subject on one market day are one witness, because one storm judges all golems and structures; the
+structures of a day weigh the same. Old witnesses weigh less, because markets turn.
 Source: X-3, canon 1; docs/adr/0075, 0085, 0094.
 """
 
@@ -194,7 +194,7 @@ class _Evidence:
         return cls(micros(rows, "at"), np.cumsum(begins), count, total, sign, is_claim)
 
     def verdicts(self, since_us: int, at_us: int) -> tuple[Int64Array, BoolArray, Int64Array]:
-        """Return the claims with later evidence of their day (rows), whether they held, and by when that was known."""
+        """Return rows of claims with later evidence of their day, whether they held, and when that was known."""
         rows = np.flatnonzero(self.is_claim & (self.at_us > since_us) & (self.at_us < at_us))
         until = np.minimum(self.at_us[rows] + DAY_US, at_us)
         first = int(self.at_us.min(initial=0))

@@ -1,4 +1,4 @@
-"""Keeps the credits of golems' retrievals while they live, as the sums of the table of credits. Pure.
+"""Keeps the credits of living golems' retrievals, equal to the sums of the table of credits. Pure.
 
 The credits are those of `credit_rules`, cycle by cycle, so the heartbeat's recall weighs an entry as `bardo ask` does.
 Source: MEM-11, MEM (reinforcement on retrieval), HB S13 (Loop 1).

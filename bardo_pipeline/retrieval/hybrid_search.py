@@ -94,19 +94,19 @@ class Rows(NamedTuple):
 def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]:
     """Return the rows of the highest scores above 0, in order, and these scores, rounded to 9 decimals.
 
-    There are `count` of them with all ties, or all if there are less. The maxima of blocks give a bound below which no
-    row is wanted, which saves rounding and sorting.
+    There are `count` of them and all ties of the last one, or fewer if fewer are above 0. The maxima of blocks give a
+    bound below which no row is wanted, so few rows are rounded and sorted.
     """
     width = max(1, len(scores) // (8 * count))
     maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), width))
-    rows = np.flatnonzero(scores >= _at_place(maxima, count) - 2e-9)  # rounded, they may be equal
+    rows = np.flatnonzero(scores >= _at_place(maxima, count) - 2e-9)  # lower scores may be equal after rounding
     rounded = np.round(scores[rows], 9)
     is_high = (rounded >= _at_place(rounded, count)) & (rounded > 0.0)
     return rows[is_high], rounded[is_high]
 
 
 def _at_place(scores: Float64Array, place: int) -> float:
-    """Return the score at this place from the top, or the least one if there are less."""
+    """Return the score at this place from the top, or the least one if there are fewer."""
     at = max(len(scores) - place, 0)
     return float(np.partition(scores, at)[at]) if len(scores) else 0.0
 
@@ -127,7 +127,7 @@ class SearchRow(NamedTuple):
 
 
 class Candidates:
-    """The rows that pass the filters of a question, of all stores, with what the question does not change about them.
+    """The rows of all stores that pass a search's filters, with all values that do not depend on the question.
 
     Parameters
     ----------

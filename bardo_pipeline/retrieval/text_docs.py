@@ -1,8 +1,8 @@
 """Makes texts to index from the events of runtimes. Pure.
 
-A runtime that names speaker, session or date in the outcome or in front of its text, and not in the fields, is
-understood likewise. Without a session the day of the told facts is the session. Speaker and date in front of a text
-count as words, and its vector leaves them out.
+Speaker, session and date are read from the fields of the event, else from the outcome, else from the beginning of the
+text. Without a session, the day of the told facts is the session. Speaker and date at the beginning of a text count as
+words, and its vector leaves them out.
 Source: TOOLS (memory_store_episode); ADR 0080, 0095.
 """
 
@@ -25,7 +25,7 @@ from bardo_pipeline.retrieval.words import date_words, day_of
 SPEAKER_NAMES = ("speaker", "author", "sender", "from", "user", "role", "name")
 SESSION_NAMES = ("session", "session_id", "conversation", "conversation_id", "thread", "thread_id")
 DATE_NAMES = ("date", "datetime", "date_time", "session_date", "session_date_time", "timestamp", "when", "time")
-"""Names in an outcome that state speaker, session and date, the first that is there."""
+"""Fields of an outcome that may state speaker, session and date; of each list the first present one counts."""
 
 _VALUES_MAX = 64
 _IS_ID = re.compile(r"(^|_)(id|ids|index|idx|hash|turn|key)$")

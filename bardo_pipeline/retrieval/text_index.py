@@ -34,13 +34,13 @@ STORED = tuple(StoredText.model_fields)
 class Doc(NamedTuple):
     """A text to index.
 
-    order: place among the texts of its shard. text: without its speaker, of whom its vector, whose key is text_hash,
-    knows nothing either. beside: words that count beside the text, such as date and tags. speaker: name of its speaker.
-    session: key of the stretch of texts in which it has neighbours; "" for the texts without a session, None for a text
-    without neighbours. upserts: whether a later text like it is its upvote (canon 17). stated: whether it is no upvote
-    itself, because an operation on insights states it. worth: confidence of an insight, and the share that retention
-    keeps of another text. origin: shard from which it was inherited, "" for an own text. facets: values that filters
-    compare, in the order of FACETS. values: fields of its event, in the order of STORED; none for a derived text.
+    order: place among the texts of its shard. text: without its speaker. text_hash: key of the vector of this text.
+    beside: words that count beside the text, such as date and tags. speaker: name of its speaker. session: key of the
+    stretch of texts in which it has neighbours; "" for texts without a session, None for a text without neighbours.
+    upserts: whether a later similar text is an upvote of it (canon 17). stated: whether an operation on insights states
+    the text, so that it is never an upvote. worth: confidence of an insight; of another text, the share that retention
+    keeps. origin: shard from which it was inherited, "" for an own text. facets: values that filters compare, in the
+    order of FACETS. values: fields of its event, in the order of STORED; none for a derived text.
     """
 
     doc_id: str
@@ -75,11 +75,11 @@ class View(NamedTuple):
     """A snapshot of a shard: its first `size` texts.
 
     session: number of each text's session, NONE without one. speakers: numbers of the words that name a speaker.
-    vectors: rows of `exact`, zeros for a text that is_waiting for one. before: LONE for a text that has no neighbours
-    by nature. after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to, NONE for texts
-    that stand for themselves. voted: confidence that votes leave an insight, NaN for a text without votes of an
-    operation. codes: number of each facet's value, by column, of its text, the key of its vector, and of
-    speaker and text in the last column. inherited: texts of another origin.
+    vectors: rows of `exact`, zeros for a text that is_waiting for one. before, after: neighbours; LONE before a text
+    that has none by its kind; after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to,
+    NONE for texts that stand for themselves. voted: confidence of an insight after votes by operations, NaN without
+    one. codes: a number for each facet's value, then for the text (the key of its vector), and last for speaker and
+    text together. inherited: texts of another origin.
     """
 
     key: str
@@ -113,7 +113,7 @@ _COLUMNS = {
 
 @dataclass
 class Shard:
-    """The texts of one key. dimension: of the vectors. edition: number that each change replaces by a new one."""
+    """The texts of one key. dimension: of the vectors. edition: a new number after each change."""
 
     key: str
     dimension: int
@@ -186,7 +186,7 @@ class Shard:
         self.docs.extend(docs)
 
     def hold(self, place: Int32Array, vectors: Float32Array) -> bool:
-        """Store exact vectors of waiting texts and return whether one was stored. place: its row by the text's code."""
+        """Store exact vectors of waiting texts; return whether any was stored. place: row of a vector by text code."""
         rows = np.flatnonzero(self.is_waiting)
         at = place[self.codes[rows, _SPOKEN]]
         rows, at = rows[at != NONE], at[at != NONE]

@@ -48,8 +48,8 @@ def retained_of(
 ) -> Float64Array:
     """Return the retention of each text, and the confidence of insights (canon 1: 0.6, upvotes add 0.1).
 
-    Age counts from the last tick of the golem, in UTC microseconds, or from its last text. Votes of operations replace
-    the confidence by upvotes alone.
+    Age counts from the last tick of the golem, in UTC microseconds, or from its last text. If operations voted on an
+    insight, `voted` is its confidence.
     """
     at_us = np.concatenate([view.at_us[: view.size] for view in views])
     newest = [max(last_ticks.get(view.key, 0), int(view.at_us[view.size - 1])) for view in views]

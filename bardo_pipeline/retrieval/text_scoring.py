@@ -29,12 +29,12 @@ _FREQUENT = 4  # a word in more than one of four texts is added to all of them, 
 
 
 class Scope(NamedTuple):
-    """The texts that a question compares, one view behind the other, and what questions do not change about them.
+    """The texts that a question compares, one view behind the other, with all values that depend on no question.
 
     starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
     session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
     of all texts without one. lone: texts that have no neighbours by nature. weight: of each text, by its
-    length. word_scores: what the words of earlier questions add to the scores, by number, the one used last at the end.
+    length. word_scores: cache of WordScore by number of the word, the most recently used last.
     """
 
     views: tuple[View, ...]
@@ -157,8 +157,9 @@ def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:
 
 
 class _WordScores(NamedTuple):
-    """Scores by words: BM25 of each text, 0 for the neighbour of a text without one behind them, and of each session,
-    the texts of a named speaker, and the score of a text in which each word of the question, known or not, occurs once.
+    """Scores by words. own: BM25 of each text, then 0 for a missing neighbour. of_session: BM25 of each session.
+
+    by_named: texts of each named speaker. ideal: score of a text with each word of the question, known or not, once.
     """
 
     own: Float64Array
@@ -234,7 +235,7 @@ def _new_word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
 
 
 def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
-    """Return the number of each text's session over all views, and the count of sessions, the number of no session."""
+    """Return the number of each text's session over all views (their count without one), and the count of sessions."""
     count, parts = sum(view.session_count for view in views), []
     start = 0
     for view in views:
@@ -245,7 +246,7 @@ def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
 
 
 def _occurrences_of(scope: Scope, word: int) -> Occurrences:
-    """Return the occurrences of a word in all views; a text is its place in all of them."""
+    """Return the occurrences of a word in all views; a text is given by its place in the scope."""
     parts = [occurrences(view.runs, word) for view in scope.views]
     if len(parts) == 1:
         return parts[0]

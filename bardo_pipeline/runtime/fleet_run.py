@@ -68,7 +68,7 @@ class FleetRun(Cohort):
         if run.founding.loan is not None and run.market.reserves is None:
             raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
         if context.frozen is not None:
-            raise DerivationError(context.frozen)  # before a golem is born whose death could not be completed
+            raise DerivationError(context.frozen)  # a later refusal would leave golems whose deaths cannot be completed
         policy = context.policy
         super().__init__(tape_of(run.market, policy), Fleet([], [], policy), policy, context.derivation_id)
         self.context, self.run, self.clock = context, run, clock

@@ -1,6 +1,6 @@
 """Runs a large fleet in lanes, so that neither its size nor its deaths stop it.
 
-A lane is a part of the fleet at one position of the tape. Lanes step one cycle in turn, and a lane that is behind two.
+A lane is a part of the fleet at one position of the tape. In each turn a lane steps one cycle, or two if it is behind.
 A process of its own completes the deaths (death_process.py). Heirs are born at the end of the cycle of the death, as in
 `FleetRun`; they start in a lane that is behind, and join another lane when they have caught up. Golems do not influence
 each other, so records and derived rows are those of `FleetRun`; only the order of commits differs.
@@ -64,7 +64,7 @@ class _Lane:
 
 
 def has_lanes(run: Run) -> bool:
-    """Return whether a run is large enough for lanes and free of what depends on the order of lives."""
+    """Return whether a run is large enough for lanes and has no feature that depends on the order of lives."""
     return run.golems >= LANED_GOLEMS_MIN and not run.heirs and not run.replicants and run.succeed is None
 
 
@@ -73,7 +73,7 @@ class LanedRun(FleetRun):
 
     def __init__(self, context: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
         super().__init__(context, run, clock)
-        self.segment = max(context.log.last_segment(f"run-{run.name}"), 0)  # a repeated run may commit in another order
+        self.segment = max(context.log.last_segment(f"run-{run.name}"), 0)  # the order may differ now
         self._lanes: list[_Lane] = []
         self._dead: deque[_Dead] = deque()
         self._batch: list[_Dead] = []
@@ -153,9 +153,9 @@ class LanedRun(FleetRun):
                 break
 
     def _complete_deaths(self, deaths: DeathProcess, *, wait: bool = False) -> None:
-        """Welcome the heirs of a completed batch, or begin the next one: not both between two steps.
+        """Welcome the heirs of a completed batch, or else begin the next one; both at once would delay the next step.
 
-        wait: for a batch that is not complete.
+        wait: wait for the end of the running batch.
         """
         if deaths.has_finished() or (deaths.is_busy and wait):
             bundles = deaths.bundles()

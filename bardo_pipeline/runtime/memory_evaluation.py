@@ -224,7 +224,7 @@ def _held(rows: pa.Table) -> pa.Table:
 
 
 def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> QuestionScore:
-    """Ask each golem about its correct entries, in other words, in the entry's situation.
+    """Ask each golem about its correct entries: in the entry's situation, but in words that the entry does not use.
 
     grimoire: ENTRY_SCHEMA at the last look. now: recording time of new vectors.
     """

@@ -129,7 +129,7 @@ def _judged(out: Buffers, at_us: Int64Array, number: int) -> Judged:
 
 
 def readings_on(markets: Sequence[Market], policy: Policy, costs: pa.Table = NO_COSTS) -> TrueReadings:
-    """Return the readings of every tick of these markets, and the range of costs over 98 of 100 ticks.
+    """Return the readings of every tick of these markets, and the usual range of costs (98 % of ticks).
 
     costs: of verified actions in them, as TrueReadings has them.
     """

@@ -1,4 +1,4 @@
-"""The HTTP application: routes, and what they share."""
+"""The HTTP application: its routes, and the state that they share."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ OPERATIONS = (
     Operation("POST", "/v1/golems/{golem_id}/experiences", "Append the record of a report.", ReportParameters),
     Operation("POST", "/v1/golems/{golem_id}/drafts", "Record of a report, for its golem to sign.", ReportParameters),
     Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
-    Operation("POST", "/v1/ask", "The same, with the parameters as JSON.", AskParameters, has_table=True),
+    Operation("POST", "/v1/ask", "As GET, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
-    Operation("POST", "/v1/search", "The same, with the parameters as JSON.", SearchParameters, has_table=True),
+    Operation("POST", "/v1/search", "As GET, with the parameters as JSON.", SearchParameters, has_table=True),
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
     Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
     Operation("POST", "/v1/events", "Append signed life events by the rules of the spool.", body=EVENTS),
@@ -262,7 +262,7 @@ class Application:
             as_arrow = ARROW in request.headers.get("accept", "")
 
             def answered(context: DerivationContext) -> tuple[bytes | None, dict[str, Any]]:
-                fresh = asdict(self._warm.freshness(context, golem))  # first: the work reads this state or a newer one
+                fresh = asdict(self._warm.freshness(context, golem))  # before the work, which may read a newer state
                 answer = reply(reading.Asked(self._warm, context, golem or "", now), given)
                 if as_arrow and answer.table is not None:
                     return _arrow_stream(answer.table, fresh), {"freshness": fresh}
@@ -344,7 +344,7 @@ class Application:
         return json_response({"records": await self._recorder.draft(golem_id, reports), "freshness": fresh})
 
     async def events(self, request: Request) -> Response:
-        """Append signed life events of golems in view, by the rules and the function of the spool."""
+        """Append signed life events of golems in view, by the rules of the spool."""
         is_lines = _content_kind(request, "a life event") == LINES
         body, caller = await request.body(), _caller(request)
         lines, signatures, golems = await self._warm.run(lambda: events_in(body, is_lines=is_lines))
@@ -369,7 +369,7 @@ class Application:
     async def _writable(self, owner: str | None, golems: frozenset[str]) -> dict[str, Any]:
         """Check that these golems were born to the owner; return a freshness that is at most a second old.
 
-        A context reads each commit of the log, and records make many, so a batch that follows another reads nothing.
+        The check reads each new commit of the log, so a batch within a second of another skips it and gets its result.
         """
         at, fresh = self._writes.get((owner, golems), (float("-inf"), {}))
         if asyncio.get_running_loop().time() - at < WRITE_FRESHNESS_SECONDS:

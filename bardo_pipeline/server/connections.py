@@ -29,7 +29,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._start_head()
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes in parts, of a head at most HEAD_BYTES_MAX."""
+        """Parse received bytes; refuse a request whose head reaches HEAD_BYTES_MAX."""
         while data and not self.transport.is_closing():
             part = data[: HEAD_BYTES_MAX - (self._head_bytes or 0)]
             data = data[len(part) :]

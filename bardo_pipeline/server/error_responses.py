@@ -64,7 +64,7 @@ def document_of(error: BaseException) -> dict[str, Any]:
         return {"error": "InternalError", "message": "the server failed on this request",
                 "cure": "look at the output of `bardo serve`"}  # fmt: skip
     message, cure = str(error), _cure(str(error))
-    if isinstance(error, UnknownGolemError) and cure is not None:  # its own cure is a command, also without a warehouse
+    if isinstance(error, UnknownGolemError) and cure is not None:  # it names a command, and an HTTP caller has a route
         message, cure = message.removesuffix(cure) + _LISTED, _LISTED
     return {"error": type(error).__name__, "message": message, "cure": cure}
 
@@ -93,7 +93,7 @@ def _agent_cure(error: BaseException, cure: str | None) -> str | None:
 
 
 def _cure(message: str) -> str | None:
-    """Return what a message says after its last colon outside of commands, if that begins with a verb or a command."""
+    """Return the text after a message's last colon if it begins with a lower-case letter or a command, else None."""
     masked = _COMMAND.sub(lambda command: "`" * len(command.group()), message)
     cure = message[masked.rfind(": ") + 2 :]
     return cure if ": " in masked and (cure[:1].islower() or cure[:1] == "`") else None

@@ -62,7 +62,7 @@ def mcp_server(
             if params.name != STORE_EPISODE.name or EXPERIENCE_ARGUMENT not in arguments:
                 return _result(await runner.call(chosen, params.name, arguments))
             report = runner.checked_report(arguments.pop(EXPERIENCE_ARGUMENT))
-            STORE_EPISODE.checked(arguments)  # before the record, because the corrected call would report it again
+            STORE_EPISODE.checked(arguments)  # else a call refused for them would leave a record, and its retry another
             reported = await runner.report(recorder, chosen, report)
             return _result(await runner.call(chosen, params.name, arguments) | {EXPERIENCE_ARGUMENT: reported})
         except Exception as error:

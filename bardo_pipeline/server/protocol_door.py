@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
 
-_FIRST_ANSWERS_SECONDS = 0.3  # the requests that wait for the warm home need the interpreter
+_FIRST_ANSWERS_SECONDS = 0.3  # leaves the GIL to the requests that waited for the home
 
 
 class ProtocolDoor:
@@ -55,7 +55,7 @@ class ProtocolDoor:
             if not self._app.done():
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            gc.unfreeze()  # the end of the process collects what was frozen
+            gc.unfreeze()  # let the collector free these objects at the end
 
     async def _serve(self, after: Awaitable[object], stop: asyncio.Event) -> None:
         assert self._app is not None
@@ -64,7 +64,7 @@ class ProtocolDoor:
             await asyncio.sleep(_FIRST_ANSWERS_SECONDS)
             manager = await asyncio.to_thread(self._manager)
             gc.collect()
-            gc.freeze()  # a later pass of the collector over what lives as long as the server would halt all requests
+            gc.freeze()  # a pass of the collector over these lasting objects would halt all requests
             async with manager.run():
                 self._app.set_result(manager.asgi_app)
                 await stop.wait()

@@ -141,12 +141,12 @@ def _sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature |
 
 
 def _sent_line(text: bytes) -> tuple[bytes, Signature | SignatureError | None]:
-    if b'"signature"' not in text:  # parse only what may be an envelope
+    if b'"signature"' not in text:  # an unsigned line needs no parse here
         return text, None
     try:
         sent = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return text, None  # the check of the record or event words the error
+        return text, None  # the later check of the line refuses it with its error
     if not isinstance(sent, dict) or sent.keys() != {"line", "signature"}:
         return text, None
     if not isinstance(sent["line"], str) or not isinstance(sent["signature"], str):
@@ -179,7 +179,7 @@ def lines_by_golem(body: bytes, *, is_lines: bool) -> dict[str, list[SentRecord]
 
 
 def events_in(body: bytes, *, is_lines: bool) -> tuple[list[bytes], list[Signature | SignatureError | None], list[str]]:
-    """Return the lines of a body of one life event, or of one event a line, their signatures, and their golems.
+    """Return lines, signatures and golems of a body that holds one life event, or one event a line.
 
     Raises RecordError for an empty body and for an invalid event.
     """

@@ -138,7 +138,7 @@ def serve_stdio(
     warm = WarmHome(root, threads=threads)
     try:
         with warm.context(caller.owner):
-            pass  # the owner is known
+            pass  # raises an error for an unknown owner
         settings = ServeSettings()
         recorder = Recorder(
             Home.open(root), clock=clock, writer=f"stdio-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,

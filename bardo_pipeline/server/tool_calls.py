@@ -111,7 +111,7 @@ class ToolRunner:
     async def store_all(self, caller: Caller, episodes: Sequence[object]) -> tuple[dict[str, Any], int]:
         """Store episodes of the caller's golem in one commit; return the answer with `freshness`, and its status.
 
-        The status is 200 if one was stored, else that of the first refusal, and the answer then has its fields.
+        If no episode was stored, status and fields `error`, `message`, `cure` are those of the first refusal; else 200.
 
         Parameters
         ----------
@@ -145,12 +145,12 @@ class ToolRunner:
         return answer, status
 
     def close(self) -> None:
-        """Give vectors to no further text; the next question or server does."""
+        """Stop embedding; the next question or server embeds the texts that wait."""
         if self._embedding is not None:
             self._embedding.cancel()
 
     def embed_soon(self) -> None:
-        """Give vectors to stored texts that wait for one, after the answer to their callers."""
+        """Begin to embed stored texts that wait, in the background, so that their callers have their answers first."""
         self._has_waiting = True
         if self._embedding is None or self._embedding.done():
             self._embedding = asyncio.create_task(self._embed())

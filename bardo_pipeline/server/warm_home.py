@@ -42,7 +42,7 @@ _RESULTS = 1_024
 _OWNERS = 64
 _BATCH_MAX = 32
 _WAITED_SHARE, _WAITED_SECONDS_MAX = 0.1, 0.01
-_STATE_SECONDS = 0.05  # an answer waits no longer for the state that it states
+_STATE_SECONDS = 0.05  # longest time that an answer waits for a new reading of the state
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class WarmHome:
 
     @contextmanager
     def context(self, owner: str | None) -> Iterator[DerivationContext]:
-        """Lend a context to this thread. It is kept afterwards, also after a refusal, unless the work broke."""
+        """Lend a context to this thread. Afterwards it is kept for reuse, or closed after an unexpected error."""
         with typed_disk_errors():
             context = self._borrow(owner)
             try:
@@ -172,7 +172,7 @@ class WarmHome:
             context.log.close()
 
     def _give_back(self, owner: str | None, context: DerivationContext) -> None:
-        """Keep a context for the owner's next request; close those of the owner who has waited longest, if too many."""
+        """Keep a context for the owner's next request; beyond _OWNERS owners, close those of the least recent one."""
         with self._mutex:
             self._idle.setdefault(owner, []).append(context)
             self._idle.move_to_end(owner)
@@ -285,7 +285,7 @@ class StatedFreshness:
         return task
 
     def _keep(self, owner: str | None, done: asyncio.Task[Freshness]) -> None:
-        """Keep the state that was read; a view that cannot be read has none, one that is busy the state before."""
+        """Store the state that was read, None after an error. A home too busy to read it keeps the state before."""
         if done.cancelled() or isinstance(error := done.exception(), BackpressureError):
             return
         self._known[owner] = None if error is not None else asdict(done.result())
@@ -310,9 +310,9 @@ class StatedFreshness:
 class Batches(Generic[Q, A]):
     """Requests of one kind that wait together are answered together, in one thread for an owner.
 
-    A batch is what waits when the one before it ends. Its answers are given together, because callers that go on one by
-    one would ask in small batches. If none waits then, the next batch waits for as many requests as the last one had,
-    for a tenth of its time and 10 ms at most: callers that had their answers together ask again together.
+    A batch takes all requests that wait when the last batch ends. All its callers get their answers at the same moment,
+    so that their next requests form one batch again. If no request waits then, the next batch waits for as many
+    requests as the last one had, but for at most a tenth of its duration and 10 ms.
     Source: ADR 0093, 0096.
 
     Parameters
@@ -373,7 +373,7 @@ class Batches(Generic[Q, A]):
                 answers.extend(self._answers(context, [request for request, _ in batch]))
             for answer in answers:
                 if isinstance(answer, Exception) and not isinstance(answer, BardoError):
-                    raise answer  # the context is not kept
+                    raise answer  # so that `context` closes the context
 
         try:
             await self._warm.read(owner, work)
@@ -383,7 +383,7 @@ class Batches(Generic[Q, A]):
             for (_, result), answer in zip(batch, answers, strict=False):
                 _settle(result, answer)
             for _, result in batch:
-                result.cancel()  # without effect on a settled one
+                result.cancel()  # no effect if it has an answer
 
 
 def each_alone(

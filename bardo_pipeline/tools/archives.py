@@ -223,7 +223,7 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
     known = call.contents("ArchiveImported", content_hash=content_hash)
     if known:
         at = known[0]["at"].isoformat()
-        raise ToolError(f"golem {call.golem_id} imported this archive at {at}, nothing is left: name another archive")
+        raise ToolError(f"golem {call.golem_id} imported this archive at {at} already: name another archive")
     held = {insight.content for insight in call.insights().values()}
     archive = archive.model_copy(update={"insights": tuple(i for i in archive.insights if i.content not in held)})
     events = _imported_events(call, archive, arguments.import_confidence)
@@ -337,7 +337,7 @@ def _imported_text(episode: ArchivedEpisode) -> StoredText:
 
 
 def _imported_strategies(call: ToolCall, archive: GrimoireArchive) -> Iterator[StrategyStored]:
-    """Yield the strategies of an archive; beside an own strategy of the same name, under a name of their own."""
+    """Yield the strategies of an archive. The name of an own strategy gets the exporting golem's id appended."""
     own = newest_versions(call)
     for strategy in archive.strategies:
         name, newest = strategy.strategy_name, own.get(strategy.strategy_name)

@@ -35,13 +35,13 @@ from bardo_pipeline.tools.strategies import newest_versions
 from bardo_pipeline.tools.tool_call import ToolCall
 
 PROFIT = ("realized_pnl_usd", "realized_pnl", "pnl_usd", "pnl", "profit_usd", "profit", "net_pnl", "reward", "return")
-"""Names in an outcome that state the result of a run, the first that is there."""
+"""Fields of an outcome that state the result of a run in numbers; the first present one counts."""
 
 IMPORTED = "imported"
 """Tag of an episode that an archive brought."""
 
 SUCCESS = ("success", "succeeded", "ok")
-"""Names in an outcome that state whether a run succeeded, without a result in numbers."""
+"""Fields of an outcome that state whether a run succeeded; used if none of PROFIT is present."""
 
 CATEGORY_OF_TOOL = (
     ("gas", "gas_timing"), ("route", "route_selection"), ("swap", "slippage"), ("rebalance", "rebalance_timing"),
@@ -142,7 +142,7 @@ def unconsolidated_episodes(call: ToolCall) -> list[HeldText]:
 
 
 def clusters_of(episodes: Iterable[HeldText], size_min: int, episodes_max: int) -> list[EpisodeCluster]:
-    """Return the clusters of at least size_min episodes, of the first episodes_max in their order."""
+    """Return clusters of at least size_min episodes, with at most episodes_max episodes in all."""
     groups: dict[tuple[str, str, str], list[HeldText]] = {}
     for episode in episodes:
         stored = episode.stored
@@ -206,7 +206,7 @@ def _last_tick_at(call: ToolCall) -> datetime | None:
 def _cluster_facts(
     call: ToolCall, cluster: EpisodeCluster, known: Iterable[KnownInsight], number: int
 ) -> tuple[list[Part], list[ProposedInsight]]:
-    """Return the facts of a cluster, and what they say. number: of the next operation on insights."""
+    """Return the facts that a cluster gives, and its proposed insights. number: of the next operation on insights."""
     content, signed = content_of(call, cluster), f"{cluster.structure}|{cluster.sign}"
     evidence = tuple(episode.text_id for episode in cluster.episodes)
     about = [i for i in known if i.structure is not None and i.structure.rpartition("|")[0] == cluster.structure]

@@ -28,7 +28,7 @@ from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Stateme
 from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
 
 TEXT_NAMES = ("text", "content", "utterance", "message", "statement", "summary")
-"""Names in an outcome that hold the text of an episode whose reflection is empty, the first that is there."""
+"""Fields of an outcome that may hold the text of an episode without a reflection; the first present one counts."""
 
 
 LowerImportance = Annotated[Importance, BeforeValidator(lambda v: v.lower() if isinstance(v, str) else v)]
@@ -176,7 +176,7 @@ def compared_together(
 ) -> Iterator[None]:
     """Compare the queries of calls of memory_search in one matrix product, for the calls inside the block.
 
-    Each call has the same result as alone, and states itself what is wrong with its arguments.
+    Each call has the same result as without the block. Invalid arguments are skipped here; their call raises the error.
 
     Parameters
     ----------

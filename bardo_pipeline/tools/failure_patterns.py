@@ -36,7 +36,7 @@ class GetFailurePatternsArguments(Arguments):
 
     strategy_name: Label | None = Field(None, description="Only executions of this strategy.")
     min_executions: int = Field(5, ge=1, le=1_000_000, description="Fewest failures of a cluster.")
-    failure_threshold: Dollars = Field(0.0, description="An execution failed if its realized P&L in USD is below.")
+    failure_threshold: Dollars = Field(0.0, description="Executions with a realized P&L below this failed, USD.")
 
 
 class FailureCluster(Result):
@@ -126,7 +126,7 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
 
 
 def _keys(row: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield each set of features of a cell, at least one."""
+    """Yield each non-empty set of the known features of a cell."""
     known = [(name, row[name]) for name in FEATURES if row[name] is not None]
     for size in range(1, len(known) + 1):
         yield from combinations(known, size)

@@ -109,7 +109,7 @@ class ToolCall:
             )
 
     def event(self, fact: Part, place: int = 0) -> LifeEvent:
-        """Return a fact as an event of the golem, so many microseconds after the call."""
+        """Return a fact as an event of the golem. place: microseconds of the event after the call."""
         return life_event(self.golem_id, self.at + timedelta(microseconds=place), fact)
 
     def record(self, facts: Sequence[Part], summary: str, *, counted: str, beside: int = 0) -> WriteCounts:
@@ -153,7 +153,7 @@ class ToolCall:
         return set(rows.filter(pc.equal(rows["golem_id"], self.golem_id))["event_id"].to_pylist())
 
     def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:
-        """Return the fact of this call, which is recorded beside its other facts at a time of recording."""
+        """Return the fact that describes this call. now: recording time of the call's facts."""
         return ToolCalled(
             call_id=self.call_id,
             tool_name=self.tool_name,

@@ -51,7 +51,7 @@ run_retries:
   enabled: true
   max_retries: 2
 
-# A schedule or sensor that finds nothing says so at every look: those notes go after a few days.
+# A schedule or sensor that finds nothing records that at every look; these records are deleted after some days.
 retention:
   schedule:
     purge_after_days: {skipped: 7, failure: 30, success: -1}
@@ -201,7 +201,7 @@ def ui(
     """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks; for a named owner, views of its rows."""
     project, root, owner = _project_root(), root_for_owner(home), named_owner()
     with open_log(home):
-        pass  # the owner is known
+        pass  # raises an error for an unknown owner
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:

@@ -44,7 +44,7 @@ SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 """Start of every synthetic market, fixed so that a seed always gives the same bytes."""
 
 _UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan", "gas_token_micros")
-"""Settings left out of the hash that names a run: `run_name` adds `loan` if there is one, the market its prices."""
+"""Settings left out of the hash that names a run. `run_name` adds a loan; the market's hash covers the gas price."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

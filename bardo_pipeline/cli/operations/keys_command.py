@@ -213,7 +213,7 @@ def _record(log: EventLog, golem: str, kind: type[Part], **payload: object) -> N
 
 
 def _next_tick(log: EventLog, golem: str, wanted: int | None) -> int:
-    """Return the first tick that a key signs. Raises ConfigError for a tick on record, accepted under older rules."""
+    """Return the first tick that a key signs. Raises ConfigError for a recorded tick, which was accepted without it."""
     highest = log.head_of(golem).highest
     if wanted is not None and wanted <= highest:
         raise ConfigError(f"golem {golem} has ticks up to {highest} on record: give --from-tick {highest + 1} or more")

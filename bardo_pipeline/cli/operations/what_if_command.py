@@ -222,8 +222,8 @@ def _show(comparison: WhatIf, examples: int) -> None:
     r = comparison.retrievals
     say(
         f"retrievals: of {r.decisions:,} recorded decisions, {r.differing:,} would retrieve other entries, "
-        f"{r.warnings:,} more or fewer warnings; re-centring blocked in {r.blocked_in_force:,} and, compared, in "
-        f"{r.blocked_beside:,}; different in {r.blocks:,}\n"
+        f"{r.warnings:,} more or fewer warnings; re-centring would be blocked in {r.blocked_in_force:,} (active) and "
+        f"{r.blocked_beside:,} (compared), and only by one of the two in {r.blocks:,}\n"
         f"(the active derivation reproduces the recorded entries in {r.reproduced:,})"
     )
     if comparison.same:

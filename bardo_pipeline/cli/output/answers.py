@@ -80,7 +80,7 @@ def show_hits(hits: Sequence[Mapping[str, Any]], newest_event_us: int, log_versi
 
 
 def show_lineage(holdings: Sequence[Mapping[str, Any]]) -> None:
-    """Print the tree of an entry's holdings (`lineage_of`), at least one: decisions, ticks and bundles."""
+    """Print the tree of an entry's holdings (`lineage_of`; not empty): decisions, ticks and bundles."""
     tree = Tree(f"[bold]{holdings[0]['entry_id']}[/] {escape(holdings[0]['text'])}")
     for held in holdings:
         _add_holding(tree, held)

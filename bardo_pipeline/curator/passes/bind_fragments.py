@@ -54,8 +54,8 @@ def _is_rule(state: GrimoireState, rows: Int64Array) -> BoolArray:
 def _parts(state: GrimoireState, rows: Int64Array) -> Int64Array:
     """Return the row of each part, -1 for none, [golems, regimes and all, roles].
 
-    Of several rules the one with the best effect is the part, for re-centring the surest. Only a half-width that beats
-    the standard one sizes.
+    Of several rules for a role, the part is the one with the best effect; for re-centring, the one with the highest
+    confidence. A half-width is a part only if it beats the standard one.
     """
     structure = state["structure"][rows]
     role, regime = state.structures.roles()[structure], state.structures.bands()[0][structure]
@@ -65,7 +65,7 @@ def _parts(state: GrimoireState, rows: Int64Array) -> Int64Array:
     size = np.where(role == RECENTRING, state["confidence_ppm"][rows], state["effect_mean_ppm"][rows])
     order = np.lexsort((state.structures.stable()[state["structure"][rows]], size))
     parts = np.full((int(golem.max(initial=-1)) + 1, _ANY + 1, len(ROLES)), -1, np.int64)
-    parts[golem[order], regime[order], role[order]] = rows[order]  # the last of equal places stays
+    parts[golem[order], regime[order], role[order]] = rows[order]  # the last assignment to a place stays
     return np.where(parts >= 0, parts, parts[:, _ANY:])
 
 

@@ -77,7 +77,7 @@ REWARD_SPAN_PPM = 2_000_000
 def _report_bounds(state: GrimoireState, rows: Int64Array, policy: Policy) -> tuple[Int64Array, Int64Array]:
     """Return (low, high) of reported effects. The false alarms of all situations of a golem together are limited.
 
-    A third of them is for rules without, with one and with two conditions each, in equal parts for the golem's rules.
+    Rules with no, one and two conditions get a third each; the golem's rules of one number share theirs equally.
     """
     about = state.structures.reported()[state["structure"]]
     known = np.flatnonzero((about >= 0) & (state["own_count"] > 0))
@@ -128,7 +128,7 @@ def counted_readings(state: GrimoireState, records: pa.Table, cycle: Int64Array,
 
     Parameters
     ----------
-    records : pa.Table, EVIDENCE_COLUMNS, every record from the first cycle that a level of the golems counts, any order
+    records : pa.Table, EVIDENCE_COLUMNS, all records from the first cycle whose readings a level counts, any order
     cycle : int64 [records], cycle of each record
     """
     golem = coded(records.column("golem_id"), state.golem_code)

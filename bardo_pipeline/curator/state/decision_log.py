@@ -78,9 +78,9 @@ DECISION_SCHEMA = pa.schema(
 """One row per decision; key (golem_id, revision, cycle, seq).
 
 cause_ticks: ticks of this golem whose records are the evidence; empty for effects of decay or an owner's order.
-cause_bundle: content hash of the bundle that delivered the entry, or evidence in the sums of its choice. cause_event:
-life event with the owner's order, the model's proposal or the delivery. seq follows the passes, so the last decision
-about an entry holds its final state."""
+cause_bundle: content hash of the bundle that delivered the entry, or that delivered part of the sums of its choice.
+cause_event: life event with the owner's order, the model's proposal or the delivery. seq follows the passes, so the
+last decision about an entry holds its final state."""
 
 
 class OutcomeNote(NamedTuple):

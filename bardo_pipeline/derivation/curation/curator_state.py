@@ -96,7 +96,7 @@ class CuratorState:
         return self._add(Curation(decisions, CYCLE_SCHEMA.empty_table(), playbook_table(versions)), {golem_id: 0})
 
     def set_base(self, golem_id: str, threshold: float, instincts: Instincts) -> None:
-        """Set the base of a golem's thresholds: the defaults of its lineage by regime, elsewhere its own."""
+        """Set the golem's thresholds before any rule: inherited defaults by regime, else `threshold`."""
         self.playbooks.base[golem_id] = instincts.base(golem_id, threshold)
         self.playbooks.instincts[golem_id] = instincts.words(golem_id)
 

@@ -206,7 +206,7 @@ def _situation_decisions(context: DerivationContext) -> pa.Table:
 
 
 def _deaths_to_settle(context: DerivationContext, failures: GrowingTable) -> pa.Table:
-    """Return the deaths whose last cycle is derived, but not the failures that they confirm."""
+    """Return deaths that confirm failures which are not derived yet; the last cycles of their golems are derived."""
     deaths = curated_deaths(context)
     is_due = [
         (failures.done(g) or 0) >= cycle and failures.done(_DEATH + g) is None

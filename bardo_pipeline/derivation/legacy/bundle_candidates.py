@@ -42,7 +42,6 @@ from bardo_pipeline.inheritance.learning_state import (
 )
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.storage.delta.table_specs import CANDIDATE_SCHEMA
-from bardo_pipeline.storage.home import Home
 
 PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
 """Episode fields that are not bequeathed, because they reveal position sizes, profits or the golem."""
@@ -80,7 +79,8 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     rows = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist()).to_pylist()
     testament = {row["golem_id"]: row for row in rows}
     known = entries_of(context, deaths)
-    at_birth = {g: _learning_at_birth(context.home, births[g]["bundle_hash"]) for g in testament}
+    inherited = ((g, births[g]["bundle_hash"]) for g in testament)
+    at_birth = {g: None if h is None else load_bundle(context.home, h).learning for g, h in inherited}
     received = {g: evidence_of(state) for g, state in at_birth.items()}
     evidence = crossing_evidence(known, received, context.policy)
     entries = leave_bloodstains(known, deaths, context.policy)
@@ -155,11 +155,6 @@ def _learned(
     thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
     begun = {g: attention_of(at_birth[g]) for g in golems}
     return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
-
-
-def _learning_at_birth(home: Home, bundle_hash: str | None) -> Any:
-    """Return the learning state that a golem inherited, None without a bundle."""
-    return None if bundle_hash is None else load_bundle(home, bundle_hash).learning
 
 
 def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:

@@ -131,7 +131,7 @@ def _check_model(context: DerivationContext, now: datetime) -> None:
         last = check_drift(context, now=now)
     if last.drift.verdict == "critical":
         raise EmbeddingPaused(
-            f"{context.embedder.identity} gives other vectors than it gave: {'; '.join(last.drift.says)} (checked "
+            f"{context.embedder.identity} no longer gives its recorded vectors: {'; '.join(last.drift.says)} (checked "
             f"{last.at:%Y-%m-%d %H:%M}). Embedding is paused; waiting texts are kept. Restore the model and run "
             "`bardo drift --check`, or embed everything again with the present model: `bardo reembed`"
         )

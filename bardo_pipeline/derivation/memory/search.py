@@ -119,7 +119,7 @@ def compared_in_advance(
 
 @dataclass(frozen=True)
 class _Selection:
-    """The parameters that searches which choose from the same rows have in common. See `search`."""
+    """The parameters of `search` that determine its rows; searches that share them choose from the same rows."""
 
     owner: str | None
     store: str

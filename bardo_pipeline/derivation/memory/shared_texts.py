@@ -47,9 +47,9 @@ _LOOK_UP_FROM = 64  # from this number of texts on, their vectors are looked for
 class SharedTexts:
     """The index of a home, an embedder and a policy in this process.
 
-    key: of the context. version: of the life events in it. fresh: golems with texts that `embed_fresh` has not looked
-    at. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
-    it. compared: products of questions that are asked next with the texts of a scope, by the scope's id.
+    key: of the context. version: of the life events in it. fresh: golems with texts that `embed_stored` has not read
+    yet. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
+    it. compared: products computed in advance, by the scope's id and the question.
     """
 
     key: tuple[str, ...]
@@ -238,7 +238,7 @@ class SharedTexts:
         return kept[1:]
 
     def keep_candidates(self, key: Hashable, state: Hashable, scope: Scope, candidates: Candidates) -> None:
-        """Keep rows for the next search; of the others the most recently used ones with few enough texts stay."""
+        """Keep rows for the next search; drop the least recently used ones beyond _KEPT_TEXTS_MAX texts."""
         self._candidates.pop(key, None)
         self._candidates[key] = state, scope, candidates
         while len(self._candidates) > 1 and sum(s.size for _, s, _ in self._candidates.values()) > _KEPT_TEXTS_MAX:

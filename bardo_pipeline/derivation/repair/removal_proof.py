@@ -297,7 +297,7 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
             yield Remains("candidates", golem_id, name, str(error))
             continue
         if bundle.manifest.get("left_out") != proof.left.listing(golem_id):
-            yield Remains("candidates", golem_id, name, "was made before all that is left out now was")
+            yield Remains("candidates", golem_id, name, "was made before some of its records were left out")
         for entry in sorted(e for e in row["cause_entries"] if (golem_id, e) not in entries):
             yield Remains("candidates", golem_id, name, f"holds entry {entry}: {NOT_GIVEN}")
         for tick in (e["tick"] for e in bundle.rows(EPISODES)):
@@ -316,7 +316,7 @@ def _index(proof: _Proof) -> Iterator[Remains]:
         yield Remains("index of episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
     valid = proof.context.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
     for text_hash in texts["text_hash"].filter(pc.invert(pc.is_in(texts["text_hash"], value_set=valid))).to_pylist():
-        yield Remains("index of episodes", None, f"text {text_hash}", "no episode that stands has this vector")
+        yield Remains("index of episodes", None, f"text {text_hash}", "no valid episode has this text")
 
 
 def _marts(proof: _Proof) -> Iterator[Remains]:

@@ -103,7 +103,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
 }
 
 INDEPENDENT = frozenset({"TextStored", *(kind for kind, rule in AUTHORITY.items() if rule is _GOLEM_BY_TOOL)})
-"""Kinds of events that the log checks each by itself, and that change no check of another event."""
+"""Kinds whose events are checked one by one: the check neither depends on other events of a commit nor affects them."""
 
 OF_THE_HOME = frozenset(
     {
@@ -219,7 +219,7 @@ class Owners:
 def given_bundles(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each (owner, bundle hash) that a life event (row of OWNER_COLUMNS) gives.
 
-    A purchase gives, an import of a bundle that the owner signed, and the consent of another owner.
+    An owner gets a bundle by a purchase, an import of a bundle that the owner signed, or the consent of its owner.
     """
     for name, field_name in (("purchased", "owner_id"), ("imported", "owner_id"), ("consented", "to_owner_id")):
         part = event[name]

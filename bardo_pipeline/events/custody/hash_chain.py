@@ -289,7 +289,7 @@ class KeyRing:
             )
         message = rotation_message(self.golem_id, payload.key_id, payload.public_key, payload.tick_from)
         if payload.signature is None and last.key_id not in revoked:
-            raise SignatureError(f"{subject}: a rotation is signed by {last.key_id}, unless that was revoked before")
+            raise SignatureError(f"{subject}: key {last.key_id} is not revoked, so it must sign the rotation")
         if payload.signature is not None and not verified(last.public_key, bytes.fromhex(payload.signature), message):
             raise SignatureError(f"{subject}: key {last.key_id} did not sign this rotation")
         return replace(self, keys=(*self.keys, Key(payload.key_id, payload.public_key, payload.tick_from)))

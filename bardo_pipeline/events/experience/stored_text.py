@@ -22,7 +22,6 @@ Importance = Literal["routine", "notable", "critical", "emergency"]
 """Retention tiers of TOOLS: Ebbinghaus S is 7, 30, 90 or 180 days."""
 
 SORTS: tuple[str, ...] = get_args(TextSort)
-IMPORTANCES: tuple[str, ...] = get_args(Importance)
 
 TEXT_MAX = 16_384
 TAGS_MAX = 64
@@ -96,7 +95,7 @@ def stored_text(
     try:
         packed = None if outcome is None else orjson.dumps(outcome, option=orjson.OPT_SORT_KEYS).decode()
     except (orjson.JSONEncodeError, TypeError) as error:
-        raise RecordError(f"the outcome of a text is a value that JSON can hold: {error}") from None
+        raise RecordError(f"the outcome of a text must be a value that JSON can hold: {error}") from None
     fields = {
         "sort": sort, "text": text, "reflection": reflection, "tool": tool, "outcome": packed,
         "importance": importance, "tags": tuple(tags), "category": category, "session": session, "place": place,

@@ -389,7 +389,7 @@ def golem_name(lineage_id: str, generation: int) -> str:
 
 
 def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None = None) -> LifeEvent:
-    """Build an event from its payload, with the id derived from its content. way: of knowledge received after birth."""
+    """Build an event from its payload, with the id derived from its content. way: of received knowledge."""
     kind, attribute = _KIND_OF[type(payload)]
     fields = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
     return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **fields})

@@ -189,13 +189,13 @@ def check_overrides(
             )
         if seen != newest:
             raise OverrideError(
-                f"golem {golem_id}: this was said of entry {override.entry_id} as of tick {seen}, and the stream "
-                f"stands at tick {newest} now: look at the entry again and say it again"
+                f"golem {golem_id}: entry {override.entry_id} was overridden as of tick {seen}, and the newest "
+                f"tick is {newest}: look at the entry again and repeat the override"
             )
         expected = number.get(golem_id, recorded(golem_id)) + 1
         if override.number != expected:
             raise OverrideError(
-                f"golem {golem_id}: this is override {expected}, not {override.number}: look at the entry "
-                "again and say it again"
+                f"golem {golem_id}: the next override has number {expected}, not {override.number}: look at the "
+                "entry again and repeat the override"
             )
         number[golem_id] = expected

@@ -413,8 +413,8 @@ class Retrieval(Part):
     reason: the rule that decided, with its numbers. contrarian: entries of the opposite mood were preferred. coverage:
     known share of the protocol's levels. awake, asleep: entries that could be retrieved, and those that are dormant or
     below the least confidence. regime_before_weight: weight of the fading knowledge of the regime before. priors:
-    scars, propositions, then lessons of dreams. prior_weight: weight of those about exactly this situation for
-    re-centring, negative against it.
+    scars, propositions, then lessons of dreams. prior_weight: weight of the priors about exactly this situation,
+    positive for re-centring, negative against it.
     """
 
     skipped: bool

@@ -90,9 +90,9 @@ assert all(list(field_names(DecisionCycleRecord)).count(name) == 1 for name in O
 
 
 def _key_count(fields: Iterable[pa.Field], value: str) -> str:
-    """Return an expression for the number of keys of an object at any depth, of which each counts once.
+    """Return an expression for the number of keys that an object has, nested objects included, if none is repeated.
 
-    A key whose value is null counts if it must be there.
+    A required key counts even if its value is null.
     """
     parts = []
     for field in fields:

@@ -60,7 +60,7 @@ def loan_term(name: str, asset: Int64Array, rules: LendingPolicy) -> Float64Arra
 
 
 def swapped_of_loan(asset: Int64Array, supplied: Float64Array | float, owed: Float64Array) -> Float64Array:
-    """Return what taking a loan swaps, or repaying it with its collateral: the side that is not idle money's token.
+    """Return the value to swap when a loan is taken, or repaid out of its collateral: its side in WETH.
 
     asset: the collateral, [loans]. supplied, owed: collateral and debt in the same money.
     """

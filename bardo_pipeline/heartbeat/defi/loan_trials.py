@@ -17,7 +17,7 @@ from bardo_pipeline.policy import Policy
 def gains_of_loans(
     tape: Tape, start: int, stop: int, asset: Int64Array, supplied: Float64Array, owed: Float64Array, policy: Policy
 ) -> Float64Array:
-    """Return the interest of loans over a window less their debt's and the bonuses of liquidations, micro-dollars.
+    """Return interest earned less interest paid and liquidation bonuses of loans over a window, in micro-dollars.
 
     asset, supplied, owed: collateral, its shares and those of the debt, [loans]. The debt is in the other asset.
     """

@@ -99,7 +99,7 @@ class Compaction:
         return None
 
     def _fitting(self, files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-        """Return the first of these files within the limits of a rewrite, at least one."""
+        """Return the leading files that fit into one rewrite, at least one."""
         count, rows, size = 0, 0, 0
         for file in files:
             rows, size = rows + file.rows, size + file.size

@@ -112,9 +112,6 @@ class ReplaceableTable:
         buckets = np.array([bucket_of(k, self.bucket_count) for k in keys.dictionary.to_pylist()], np.int64)
         return buckets[keys.indices.to_numpy()]
 
-    def _in_buckets(self, rows: pa.Table, buckets: Iterable[int]) -> pa.Table:
-        return rows.filter(pa.array(np.isin(self._bucket_column(rows), sorted(buckets))))
-
     def read(self, buckets: Iterable[int] | None = None, *, only: Iterable[str] | None = None) -> pa.Table:
         """Read the rows of these buckets (all for None), sorted by key.
 
@@ -137,7 +134,7 @@ class ReplaceableTable:
             raise DamagedError(self.path, f"its newest commit names a missing file: {error}") from error
         expected = sum(digest.rows for bucket, digest in state.digests.items() if wanted is None or bucket in wanted)
         if wanted is not None and not state.buckets_in(paths) <= wanted:
-            rows = self._in_buckets(rows, wanted)
+            rows = rows.filter(pa.array(np.isin(self._bucket_column(rows), sorted(wanted))))
         if condition is None and rows.num_rows != expected:
             raise DamagedError(self.path, f"it holds {rows.num_rows} of {expected} rows")
         return sorted_by(rows, self.spec.key)

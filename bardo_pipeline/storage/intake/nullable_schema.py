@@ -33,7 +33,7 @@ def tightened(loose: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _tightened(array: pa.Array, column: pa.Field, hole: pa.Array | None) -> pa.Array:
-    """hole: mask of null parents, below which a non-nullable child has arbitrary values."""
+    """Tighten one column. hole: mask of null parents, below which a non-nullable child has arbitrary values."""
     kind, null = column.type, array.is_null() if array.null_count else None
     if null is not None and hole is not None and not column.nullable:
         null = pc.and_not(null, hole)

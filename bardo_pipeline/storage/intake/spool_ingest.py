@@ -173,7 +173,7 @@ class FileIngest:
     def _row_items(
         self, batch: Batch, outcome: Outcome, signed: Mapping[str, Signature], row: int
     ) -> list[QuarantineItem]:
-        """row: number of rows in earlier batches."""
+        """Return one item per refused row of a batch. row: number of rows in earlier batches."""
         sealing = self._log.sealing()
         refused = [
             Refusal(tuple(batch.rows[list(r.places)].tolist()), r.golem_id, r.tick, r.error) for r in outcome.refused

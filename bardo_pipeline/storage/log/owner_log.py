@@ -129,7 +129,7 @@ class LogOfOwner(EventLog):
         return visible_events(super().life(kind, since_version), self.owner, golem_ids)
 
     def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
-        """Return the version of the life events, and the texts of the owner's golems. columns: with golem_id."""
+        """Return the version of the life events, and the texts of the owner's golems. columns: include golem_id."""
         version, rows = super().texts(since_version, columns)
         return version, rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
 

@@ -50,7 +50,7 @@ def sweep(table: Path, active: Collection[str], *, before: datetime, dry_run: bo
 
 
 def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
-    """Delete commits before a checkpoint, except the last `kept` before `version`, the newest.
+    """Delete commits before a checkpoint, except the last `kept` ones. version: the newest commit.
 
     The checkpoint on which the kept commits build stays, and so do the newest checkpoints.
     """

@@ -146,9 +146,9 @@ def _check_columns(chunk: pa.Table, linked: BoolArray, described: Described, row
     version = chunk.column("version")
     if described.version is not None:
         wrong = pc.fill_null(pc.not_equal(version, described.version), False)
-        _name(wrong, chunk, place, rows, "version", f"version {described.version} brought it, and it says another")
+        _name(wrong, chunk, place, rows, "version", f"commit {described.version} added it, its version differs")
     lacks_version = linked & np.asarray(pc.is_null(version))
-    _name(pa.array(lacks_version), chunk, place, rows, "version", "it does not say which version brought it")
+    _name(pa.array(lacks_version), chunk, place, rows, "version", "it names no version")
     lacks_link = ~linked & np.asarray(pc.greater(chunk.column("schema_version"), 1))
     _name(pa.array(lacks_link), chunk, place, rows, "link", "it has no link, and is not of schema version 1")
     rows.findings.facts["records without a link"] += int((~linked).sum())

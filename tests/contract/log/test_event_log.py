@@ -222,12 +222,12 @@ def test_an_override_must_name_the_current_tick_and_the_next_number(log: Log) ->
     assert log.record([pinned(4, 1)], NOW) == 1, "the stream has no gap up to tick 4"
     assert log.record([pinned(4, 1)], LATER) == 0
     for stale in (pinned(3, 2), pinned(6, 2)):
-        with pytest.raises(OverrideError, match=f"golem {GOLEM}: .* stands at tick 4 now: look at the entry again"):
+        with pytest.raises(OverrideError, match=f"golem {GOLEM}: .* the newest tick is 4: look at the entry again"):
             log.record([stale], NOW)
     for number in (1, 3):
-        with pytest.raises(OverrideError, match=f"golem {GOLEM}: this is override 2, not {number}"):
+        with pytest.raises(OverrideError, match=f"golem {GOLEM}: the next override has number 2, not {number}"):
             log.record([life_event(GOLEM, LATER, pinned(4, number).payload)], NOW)
-    with pytest.raises(OverrideError, match="stands at tick 4 now"):
+    with pytest.raises(OverrideError, match="the newest tick is 4"):
         log.record([pinned(4, 1, "golem-0001"), pinned(3, 2)], NOW)
     assert log.life().num_rows == 1, "events are refused together"
     assert log.record([pinned(4, 3), pinned(4, 2)][::-1], NOW) == 2
@@ -253,7 +253,7 @@ def test_a_reopened_log_continues_the_numbers_of_overrides(home: Home) -> None:
     with EventLog(home, Policy()) as log:
         log.record([pinned(0, 1), pinned(0, 2)], NOW)
     with EventLog(home, Policy()) as log:
-        with pytest.raises(OverrideError, match="this is override 3, not 2"):
+        with pytest.raises(OverrideError, match="the next override has number 3, not 2"):
             log.record([life_event(GOLEM, LATER, pinned(0, 2).payload)], NOW)
         assert log.record([pinned(0, 3)], NOW) == 1
 

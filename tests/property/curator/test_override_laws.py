@@ -271,7 +271,7 @@ def test_an_override_line_is_recorded_or_refused_with_a_reason(tmp_path: Path) -
     outcome = record_events(stores.log, lines, NOW, signatures=signatures)
     assert (outcome.written, [refusal.places for refusal in outcome.refused]) == (1, [(2,), (1,)])
     assert "less than or equal to 1, not 1.7" in str(outcome.refused[0].error)
-    assert "stands at tick 9 now" in str(outcome.refused[1].error)
+    assert "the newest tick is 9" in str(outcome.refused[1].error)
 
 
 # during a fleet run
