@@ -40,7 +40,7 @@ from bardo_pipeline.retrieval.advice import Advice
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.retrieval.retrieve import Answer
 from bardo_pipeline.runtime.run_settings import Ending
-from bardo_pipeline.storage.home import Home, typed_disk_errors
+from bardo_pipeline.storage.home import Home, local_folder, typed_disk_errors
 
 
 def open_home(path: Path | str, *, policy: Policy | None = None, owner: str | None = None) -> Home:
@@ -65,7 +65,7 @@ def open_home(path: Path | str, *, policy: Policy | None = None, owner: str | No
     >>> home.bucket_count
     16
     """
-    home = Home.create(Path(path), policy or Policy(), utc_now())
+    home = Home.create(local_folder(path), policy or Policy(), utc_now())
     home.owner = owner
     return home
 

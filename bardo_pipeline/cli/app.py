@@ -14,7 +14,7 @@ from importlib import import_module
 from typer import Typer
 from typer.main import get_command
 
-from bardo_pipeline.cli.options import with_owner_option
+from bardo_pipeline.cli.options import with_shared_options
 from bardo_pipeline.cli.output.exit_codes import run_to_exit
 from bardo_pipeline.errors import ConfigError
 
@@ -109,7 +109,7 @@ def app_of(first: str | None = None) -> Typer:
 @cache
 def command(first: str | None = None) -> Callable[[], object]:
     """Build all commands with their options, or those that begin with this word; cached because it takes 0.1 s."""
-    return with_owner_option(get_command(app_of(first)))
+    return with_shared_options(get_command(app_of(first)))
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Options and arguments that commands share, imported as `opt`; the wall clock, and how a command opens its home.
 
-Every command has --owner (`with_owner_option`). `open_context` and `open_log` open the home for the named owner. A
+Every command has --owner (`with_shared_options`). `open_context` and `open_log` open the home for the named owner. A
 command that acts on the whole home opens it by `root_of` or `open_whole`, which refuse a named owner.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from typer import Argument, Option, Typer
 from typer.main import get_command
@@ -75,17 +75,47 @@ Why = Annotated[str, Option(help="Reason; recorded.")]
 _given_owner: ContextVar[str | None] = ContextVar("given_owner", default=None)
 
 
-def with_owner_option(command: Any) -> Any:
-    """Add the option --owner to a command with --home, or to each command of a group that lacks it."""
+INTEGER_MAX, NUMBER_MAX = 2**63 - 1, 1e15
+"""Largest values of numeric options that state no bound: integers fit in 64 bits, and numbers are finite."""
+
+DOLLARS_MAX = 1e9
+"""Largest amount of money of an option."""
+
+NAME_MAX = 256
+"""Longest name of an owner or golem in an event."""
+
+SEED_MAX = 2**53
+"""Largest seed; JSON in any language holds it."""
+
+
+def with_shared_options(command: Any) -> Any:
+    """Add the option --owner to each command with --home that lacks it, and bounds to numeric options without them."""
     for inside in getattr(command, "commands", {}).values():
-        with_owner_option(inside)
+        with_shared_options(inside)
+    for parameter in command.params:
+        kinds = {parameter.type_descriptor.annotation, *get_args(parameter.type_descriptor.annotation)}
+        limit = INTEGER_MAX if int in kinds else NUMBER_MAX if float in kinds else None
+        stated = parameter.type_descriptor.parameter_info
+        if limit is not None:
+            stated.min = -limit if stated.min is None else stated.min
+            stated.max = limit if stated.max is None else stated.max
     options = {option for parameter in command.params for option in parameter.opts}
     if "--home" in options and "--owner" not in options:
         command.params.extend(p for p in get_command(_owner_app).params if "--owner" in p.opts)
     return command
 
 
+def checked_owner(name: str) -> str:
+    """Return the name of an owner. Raises ConfigError if it is empty or too long."""
+    if not 1 <= len(name) <= NAME_MAX:
+        shown = f"{name[:20]}..." if name else "an empty text"
+        raise ConfigError(f"--owner: {shown} is no name of an owner: give 1 to {NAME_MAX} characters, or no --owner")
+    return name
+
+
 def _give_owner(value: str | None) -> str | None:
+    if value is not None:
+        checked_owner(value)
     _given_owner.set(value)
     return value
 
@@ -105,7 +135,7 @@ def _work_for(
         ),
     ] = None,
 ) -> None:
-    """Declare the option that `with_owner_option` adds to all commands."""
+    """Declare the option that `with_shared_options` adds to all commands."""
 
 
 def named_owner() -> str | None:
@@ -203,4 +233,4 @@ def root_of(home: Path | None) -> Path:
 
 def root_for_owner(home: Path | None) -> Path:
     """Return a home's folder: option, BARDO_HOME or ./.bardo. The caller shows only the named owner's part."""
-    return home.absolute() if home is not None else home_folder.home_root(os.environ)
+    return home_folder.local_folder(home) if home is not None else home_folder.home_root(os.environ)

@@ -52,13 +52,25 @@ _REMEDIES = {
     errno.EACCES: "let this user write there",
     errno.EPERM: "let this user write there",
     errno.EROFS: "mount its disk for writing",
+    errno.ENAMETOOLONG: "use a shorter name",
 }
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least; one is a drive of Windows
 _FULL, _READ_ONLY = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
+_LONG = (errno.ENAMETOOLONG,)
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
     """Return the folder named by BARDO_HOME, or ./.bardo."""
-    return Path(environ.get("BARDO_HOME") or ".bardo").absolute()
+    return local_folder(environ.get("BARDO_HOME") or ".bardo")
+
+
+def local_folder(path: Path | str) -> Path:
+    """Return a home's folder as an absolute path. Raises ConfigError for an address with a scheme."""
+    if _SCHEME.match(str(path)):
+        raise ConfigError(
+            f"{str(path)!r} has a scheme: a home is a folder of this machine: name a local or mounted one"
+        )
+    return Path(path).absolute()
 
 
 def owner_of_environment(environ: Mapping[str, str]) -> str | None:
@@ -218,13 +230,15 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def disk_error(error: BaseException) -> StoreError | None:
-    """Return the typed error if a full or read-only disk is behind an error of any library; None if not.
+    """Return the typed error if a disk that is full or read-only, or a name too long, is behind any library's error.
+
+    None: another cause is behind it.
 
     Libraries in other languages raise errors of their own, which have the system's words and no number.
     """
     cause: BaseException | None = error
     while cause is not None:
-        for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY)):
+        for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY), (StoreError, _LONG)):
             for number in numbers:
                 if getattr(cause, "errno", None) == number or os.strerror(number) in str(cause):
                     remedy = _REMEDIES[number].replace("write there", "read and write there")

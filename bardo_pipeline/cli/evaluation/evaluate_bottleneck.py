@@ -19,7 +19,9 @@ _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 
 
 def bottleneck(
-    seed: Annotated[int, Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
+    seed: Annotated[
+        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
+    ] = 7,
     golems: Annotated[int, Option(min=1, help="Golems whose knowledge is combined.")] = 32,
     days: Annotated[int, Option(min=1, help="Days of learning.")] = 5,
     heir_days: Annotated[int, Option(min=1, help="Days that heirs live afterwards.")] = 2,

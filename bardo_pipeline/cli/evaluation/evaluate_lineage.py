@@ -24,7 +24,9 @@ RECORDED = Path("../shared/data")
 
 
 def lineage(
-    seed: Annotated[int, Option(min=0, help="Seed of the first market; later markets use the next seeds.")] = 7,
+    seed: Annotated[
+        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
+    ] = 7,
     seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 30,
     golems: Annotated[int, Option(min=1, help="Lineages per market.")] = 4,
     days: Annotated[int, Option(min=1, help="Days per ancestor generation.")] = 4,

@@ -33,7 +33,7 @@ app.command()(recall)
 
 @app.command()
 def memory(
-    seed: Annotated[int, Option(min=0, help="Seed of the graded market.")] = 7,
+    seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the graded market.")] = 7,
     golems: Annotated[int, Option(min=1, help="Number of golems.")] = 64,
     days: Annotated[int, Option(min=2, help="Days of the market; half-way, some truths expire.")] = 14,
     markets: Annotated[

@@ -62,6 +62,9 @@ retention:
 _EARLIER_SETTINGS = "8998737d792b85b8169c39e98724ab8b0d4ab66771120586fc33b87f4c661a80"
 """Hash of the settings without run monitoring that earlier versions wrote; a file that was not changed is replaced."""
 
+GOLEMS_MAX, GENERATIONS_MAX, BARS_MAX = 100_000, 10_000, 10_000_000
+"""Bounds of a run, above what one machine lives through: ten million minutes are 19 years."""
+
 DEMO_JOBS = ("dream_job", "curator_job")
 """Jobs that derive a demo: dreams first, so that their lessons are in the marts."""
 
@@ -87,9 +90,9 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 
 def demo(
     home: opt.Home = None,
-    seed: Annotated[int, Option(help="Seed of the synthetic market.")] = 7,
-    golems: Annotated[int, Option(min=1, help="Golems of the first generation.")] = 8,
-    generations: Annotated[int, Option(min=1, help="Generations until a lineage ends.")] = 3,
+    seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market.")] = 7,
+    golems: Annotated[int, Option(min=1, max=GOLEMS_MAX, help="Golems of the first generation.")] = 8,
+    generations: Annotated[int, Option(min=1, max=GENERATIONS_MAX, help="Generations until a lineage ends.")] = 3,
     ui: Annotated[bool, Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")] = True,
 ) -> None:
     """Run short-lived golems through four days of a synthetic market, and show what their successors inherit."""
@@ -122,13 +125,17 @@ def run(
         Path | None, Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market.")
     ] = None,
     golems: Annotated[
-        int, Option(min=0, help="Golems of the first generation; 0 runs only golems born between runs.")
+        int, Option(min=0, max=GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs.")
     ] = 8,
-    generations: Annotated[int, Option(min=1, help="Generations until a lineage ends.")] = 3,
-    seed: Annotated[int, Option(help="Seed of the synthetic market, the golems' traits and lifespans.")] = 7,
-    bars: Annotated[int, Option(min=60, help="Length of the synthetic market in minutes.")] = 5_760,
+    generations: Annotated[int, Option(min=1, max=GENERATIONS_MAX, help="Generations until a lineage ends.")] = 3,
+    seed: Annotated[
+        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market, the golems' traits and lifespans.")
+    ] = 7,
+    bars: Annotated[int, Option(min=60, max=BARS_MAX, help="Length of the synthetic market in minutes.")] = 5_760,
     owner: Annotated[list[str] | None, Option(help="Owner of golems; repeatable.")] = None,
-    budget: Annotated[float, Option(min=1.0, help="Initial capital of a golem in dollars.")] = 50.0,
+    budget: Annotated[
+        float, Option(min=1.0, max=opt.DOLLARS_MAX, help="Initial capital of a golem in dollars.")
+    ] = 50.0,
     lifespan: Annotated[str, Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
     market: Annotated[
         str, Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
@@ -157,7 +164,12 @@ def run(
     pool: Annotated[str | None, Option(help="Pool to trade, if the trace folder holds several.")] = None,
     gas_token_price: opt.GasTokenPrice = None,
     replicants: Annotated[
-        int, Option(min=0, help="Replicants that a golem may send out, one at a time, to test an open hypothesis.")
+        int,
+        Option(
+            min=0,
+            max=GOLEMS_MAX,
+            help="Replicants that a golem may send out, one at a time, to test an open hypothesis.",
+        ),
     ] = 0,
     marts: Annotated[bool, Option(help="Build the DuckDB warehouse (dbt) at the end.")] = True,
     embedder: opt.Embedder = None,
@@ -166,7 +178,8 @@ def run(
     """Run a fleet through a recorded or synthetic market, then derive every table from its records."""
     settings = RunSettings(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
-        owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
+        owners=tuple(opt.checked_owner(name) for name in owner or ["owner-1"]),
+        budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
         config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),
         gas_token_micros=opt.gas_token_micros(gas_token_price),

@@ -199,6 +199,8 @@ def open_market(settings: RunSettings, console: Console) -> Market:
             soft_wrap=True,
         )
         return market
+    if settings.pool is not None:
+        raise ConfigError("--pool names a pool of a recorded market: give --trace FOLDER, or leave the option out")
     if settings.gas_token_micros is not None:
         raise ConfigError("--gas-token-price is for a recorded market: give --trace FOLDER, or leave the option out")
     if settings.loan is not None:

@@ -25,7 +25,9 @@ def record_birth(
     golem: Annotated[str, Argument(help="Id of the new golem, which its runtime writes into every record.")],
     lineage: Annotated[str | None, Option(help="Name of its line of descent (default: the golem's id).")] = None,
     market: Annotated[str, Option(help="Market that its records observe.")] = UNKNOWN,
-    budget: Annotated[float, Option(min=0.01, help="Capital and credits at birth in dollars.")] = 50.0,
+    budget: Annotated[
+        float, Option(min=0.01, max=opt.DOLLARS_MAX, help="Capital and credits at birth in dollars.")
+    ] = 50.0,
     lifespan: Annotated[str | None, Option(help="Bounds of its lifespan in ticks, LOW-HIGH.")] = None,
     at: Annotated[str | None, Option(help="Moment of the birth (default: now); not after its first record.")] = None,
     home: opt.Home = None,

@@ -26,7 +26,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import to_toml
 from bardo_pipeline.storage.home import Home
 
-HeirBudget = Annotated[float | None, Option(min=0.01, help="Initial capital in dollars (default: the predecessor's).")]
+HeirBudget = Annotated[
+    float | None, Option(min=0.01, max=opt.DOLLARS_MAX, help="Initial capital in dollars (default: the predecessor's).")
+]
 Inherit = Annotated[
     bool, Option("--inherit-grimoire/--no-inherit", help="Inherit the bundle, or only the configuration.")
 ]
@@ -96,7 +98,7 @@ def _outcome(predecessor: deaths.DeadGolem, request: deaths.HeirRequest, *, dry_
 
 def found_golem(
     like: Annotated[str, Option("--like", help="Dead golem whose market and owner the new golem gets.")],
-    budget: Annotated[float, Option(min=0.01, help="Initial capital in dollars.")] = 50.0,
+    budget: Annotated[float, Option(min=0.01, max=opt.DOLLARS_MAX, help="Initial capital in dollars.")] = 50.0,
     lifespan: Lifespan = None,
     number: Annotated[int, Option(min=1, help="Number of the new lineage; repeating a number changes nothing.")] = 1,
     home: opt.Home = None,
@@ -114,7 +116,7 @@ def found_golem(
 
 def credit(
     owner: opt.Owner,
-    usdc: Annotated[float, Argument(min=0.01, help="Amount in dollars.")],
+    usdc: Annotated[float, Argument(min=0.01, max=opt.DOLLARS_MAX, help="Amount in dollars.")],
     why: opt.Why,
     home: opt.Home = None,
 ) -> None:

@@ -15,7 +15,7 @@ from bardo_pipeline.cli.options import format_option, now, open_log, root_of
 from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say, spinner
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, local_folder
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -170,14 +170,14 @@ def backup(folder: Folder, home: opt.Home = None) -> None:
     destroying a key must reach every copy; store them elsewhere. Keep the printed digest: `bardo verify --expect` uses
     it to detect a shortened log.
     """
-    result = back_up(Home.open(root_of(home)), folder, now())
+    result = back_up(Home.open(root_of(home)), local_folder(folder), now())
     say(f"copied {result.copied:,} files ({result.copied_bytes:,} bytes); {folder} holds {result.held:,}")
     say(f"digest of the fleet      {result.manifest.digest}")
 
 
 def restore_home(folder: Folder, home: opt.Home = None) -> None:
     """Restore a backup into a missing or empty folder; every file's hash is checked."""
-    restored, manifest = restore(folder, root_of(home), now())
+    restored, manifest = restore(local_folder(folder), root_of(home), now())
     say(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC")
     if waiting := journal_depth(restored).segments:
         say(f"{waiting} journal segments are not in the log yet: the next writer or `bardo drain` moves them")
