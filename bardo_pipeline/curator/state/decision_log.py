@@ -193,7 +193,8 @@ def _indices(first: Int64Array, stop: Int64Array) -> Int64Array:
 def _sorted(state: GrimoireState, rows: dict[str, Int64Array], order: Int64Array) -> Int64Array:
     """Return the order of decisions by golem, cycle, part of the log and entry."""
     pairs, entry = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
-    ids = [entry_id(state.golems[pair >> 32], state.structures.key(pair & 0xFFFFFFFF)) for pair in pairs.tolist()]
+    keys = state.structures.keys()
+    ids = [entry_id(state.golems[pair >> 32], keys[pair & 0xFFFFFFFF]) for pair in pairs.tolist()]
     return np.lexsort((_rank(ids)[entry], order, rows["cycle"], _rank(state.golems)[rows["golem"]]))
 
 

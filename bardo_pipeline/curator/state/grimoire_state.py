@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality.lagged_moments import Moments
-from bardo_pipeline.curator.state.level_readings import Key, LevelReadings
+from bardo_pipeline.curator.state.level_readings import LevelReadings
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
@@ -102,8 +102,8 @@ class GrimoireState:
 
     def ensure(self, golem: Int64Array, structure: Int64Array) -> None:
         """Add the missing ones of these (golem, structure) pairs as empty candidates."""
-        wanted = np.unique((golem << 32) | structure)
-        missing = wanted[index_of(self.keys(), wanted) < 0]
+        wanted = (golem << 32) | structure
+        missing = np.unique(wanted[index_of(self.keys(), wanted) < 0])
         if not len(missing):
             return
         decay = np.array([s.decay_class for s in self.structures.rows], dtype=np.int64)
@@ -128,7 +128,7 @@ class GrimoireState:
 
     def find_keys(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> Int64Array:
         """Return the rows of the distinct (golem id, structure key) pairs, all of which must exist."""
-        keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
+        keys = self.structures.keys()
         golem = pc.index_in(golem_ids, value_set=pa.array(self.golems, pa.string())).to_numpy().astype(np.int64)
         wanted = np.unique((golem << 32) | pc.index_in(structures, value_set=pa.array(keys, pa.string())).to_numpy())
         return self.find(wanted >> 32, wanted & 0xFFFFFFFF)
@@ -163,8 +163,8 @@ class GrimoireState:
     def reading_slots(self, rows: Int64Array) -> Int64Array:
         """Return the slot in `readings` of each of these rows."""
         codes = zip(self["golem"][rows].tolist(), self["structure"][rows].tolist(), strict=True)
-        named: list[Key] = [(self.golems[golem], self.structures.key(structure)) for golem, structure in codes]
-        return self.readings.slot(named)
+        golems, keys = self.golems, self.structures.keys()
+        return self.readings.slot([(golems[golem], keys[structure]) for golem, structure in codes])
 
 
 @cache
@@ -174,10 +174,9 @@ def _lines(names: tuple[str, ...]) -> Int64Array:
 
 def entry_ids(state: GrimoireState, rows: Int64Array) -> list[str]:
     """Return the entry id of each row."""
-    return [
-        entry_id(state.golems[o], state.structures.key(s))
-        for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
-    ]
+    golems, keys = state.golems, state.structures.keys()
+    codes = zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
+    return [entry_id(golems[origin], keys[structure]) for origin, structure in codes]
 
 
 def is_quarantined(state: GrimoireState, rows: Int64Array | None = None) -> BoolArray:
@@ -229,7 +228,7 @@ def entry_columns(
     take = pa.array(rows["structure"], pa.int64())
     named = {n: pa.array(table.column(n), ENTRY_SCHEMA.field(n).type).take(take) for n in Structure._fields}
     golems = pa.array(state.golems, pa.string())
-    keys = [table.key(code) for code in range(len(table.rows))]
+    keys = table.keys()
     ids = _ids(state, rows, keys)
     bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
     evidence = np.maximum(rows["own_count"], rows["evidence_count"])
