@@ -15,7 +15,7 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE
 from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CREATED, REINFORCED, CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, lines_of
 from bardo_pipeline.curator.state.structures import ROLES, Structure, Structures
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
@@ -96,8 +96,7 @@ def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: In
     active = state["status"][rows] == grimoire.ACTIVE
     before, trust = np.where(active, trust[:, -1], 0), np.where(parts >= 0, trust[:, :-1], PPM + 1)
     weakest, sure = flat[np.arange(len(rows)), trust.argmin(axis=1)], trust.min(axis=1)
-    for name in _STATED:
-        state[name][rows] = state[name][weakest]
+    state.block[lines_of(_STATED), rows] = state.columns(_STATED, weakest)
     for name, value in (("confidence_ppm", sure), ("anchor_us", at), ("validated_us", at), ("sign", 1)):
         state[name][rows] = value
     made = rows[~active]

@@ -223,7 +223,7 @@ class CycleBatch:
 
     golem, cycle, at_us: [golems], golems ascending; at_us: closing time, the event time of the cycle's last tick.
     rows: state rows with evidence in this cycle. count, total, squares, mood, causes: the evidence of each row.
-    reading, day: values and market days of levels, by cause.
+    reading, day: values and market days of levels, by cause. slots: in `readings`, of the levels with readings.
     doubted: rows that got a downvote. orders: orders of owners; order_rows: state row of each, -1 for none.
     motions: proposals of models. deliveries: received entries.
     pruned, promoted, proposed: numbers of entries by golem; proposed counts the new heuristics.
@@ -241,6 +241,7 @@ class CycleBatch:
     log: DecisionLog
     reading: Int64Array
     day: Int64Array
+    slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     doubted: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     orders: tuple[Order, ...] = ()
     order_rows: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -81,7 +81,7 @@ class GrimoireState:
 
     def columns(self, names: tuple[str, ...], rows: Int64Array) -> Int64Array:
         """Return several columns of these rows. [names, rows]."""
-        return np.asarray(self.block[_lines(names), rows])
+        return np.asarray(self.block[lines_of(names), rows])
 
     @property
     def rows(self) -> int:
@@ -168,7 +168,8 @@ class GrimoireState:
 
 
 @cache
-def _lines(names: tuple[str, ...]) -> Int64Array:
+def lines_of(names: tuple[str, ...]) -> Int64Array:
+    """Return the lines of columns in a state's block. [names, 1]."""
     return np.array([_LINE[name] for name in names])[:, None]
 
 
@@ -262,16 +263,21 @@ def _ids(state: GrimoireState, rows: dict[str, Int64Array], keys: list[str]) -> 
 
 
 def _texts(state: GrimoireState, rows: dict[str, Int64Array]) -> pa.Array:
-    """Return the texts of rows, formatting each distinct combination once; a pattern uses its effect's band only."""
-    facts = rows["decay_class"] == conf.CLASS_FACT
-    band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
-    mean = np.where(facts, rows["effect_mean_ppm"], band)
-    low, high = (np.where(facts, rows[name], 0) for name in ("effect_low_ppm", "effect_high_ppm"))
-    parts = (rows["structure"], rows["kind"], rows["sign"], mean, low, high, rows["evidence_count"] > 0)
+    """Return the texts of rows, formatting each distinct combination once."""
+    parts = _stated(rows)
     first, inverse = _distinct(parts)
     distinct = zip(*(part[first].tolist() for part in parts), strict=True)
     words = [_text(state.structures.rows[s], *rest) for s, *rest in distinct]
     return pa.array(words, pa.string()).take(pa.array(inverse))
+
+
+def _stated(rows: dict[str, Int64Array]) -> tuple[Int64Array | BoolArray, ...]:
+    """Return what the texts of rows state: structures, and arguments of `_text`; a pattern uses its effect's band."""
+    facts = rows["decay_class"] == conf.CLASS_FACT
+    band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
+    mean = np.where(facts, rows["effect_mean_ppm"], band)
+    low, high = (np.where(facts, rows[name], 0) for name in ("effect_low_ppm", "effect_high_ppm"))
+    return rows["structure"], rows["kind"], rows["sign"], mean, low, high, rows["evidence_count"] > 0
 
 
 def _distinct(columns: tuple[Int64Array | BoolArray, ...]) -> tuple[Int64Array, Int64Array]:
@@ -289,7 +295,8 @@ def _distinct(columns: tuple[Int64Array | BoolArray, ...]) -> tuple[Int64Array, 
 
 def rule_texts(state: GrimoireState, rows: Int64Array) -> list[str]:
     """Return the current texts of these rows."""
-    return _texts(state, state.snapshot(rows)).to_pylist() if len(rows) else []
+    stated = zip(*(part.tolist() for part in _stated(state.snapshot(rows))), strict=True)
+    return [_text(state.structures.rows[structure], *rest) for structure, *rest in stated]
 
 
 def to_table(
