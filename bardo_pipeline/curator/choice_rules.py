@@ -205,7 +205,8 @@ def _decided(*cases: tuple[BoolArray, int | Int64Array, Int64Array]) -> _Decided
     """Return code and row of the first condition that holds; TRAIT and -1 without one."""
     code, row = np.full(cases[0][0].shape, TRAIT), np.full(cases[0][0].shape, -1)
     for holds, decided, deciding in reversed(cases):
-        code, row = np.where(holds, decided, code), np.where(holds, deciding, row)
+        np.copyto(code, decided, where=holds)
+        np.copyto(row, deciding, where=holds)
     return code, row
 
 

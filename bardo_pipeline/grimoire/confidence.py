@@ -6,6 +6,8 @@ Source: INH S7.4, MEM, KAT, canon 4-9.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
@@ -34,15 +36,23 @@ def half_life_us(
 
     A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain decays three times slower (canon 7).
     """
-    days_by_class = np.array([0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, 0.0])
-    days = days_by_class[decay_class] * np.where(bloodstain, policy.bloodstain_multiplier, 1.0)
-    half_life: Int64Array = np.rint(days * DAY_US).astype(np.int64)
-    half_life[decay_class == CLASS_STRUCTURAL] = FOREVER_US
-    fact = decay_class == CLASS_FACT
-    if fact.any():
+    days = policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days
+    fixed = _fixed_half_lives(*days, policy.bloodstain_multiplier)
+    half_life: Int64Array = fixed[bloodstain.astype(np.int64), decay_class]
+    fact = np.flatnonzero(decay_class == CLASS_FACT)
+    if len(fact):
         fact_days = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
         stained_days = fact_days * policy.bloodstain_multiplier
         half_life[fact] = np.rint(np.where(bloodstain[fact], stained_days, fact_days) * DAY_US)
+    return half_life
+
+
+@cache
+def _fixed_half_lives(regime: float, tactical: float, ephemeral: float, stained: float) -> Int64Array:
+    """Return the half-life in microseconds without and with a bloodstain, by class. [2, classes]; 0 for facts."""
+    days = np.array([0.0, regime, tactical, ephemeral, 0.0]) * np.array([[1.0], [stained]])
+    half_life: Int64Array = np.rint(days * DAY_US).astype(np.int64)
+    half_life[:, CLASS_STRUCTURAL] = FOREVER_US
     return half_life
 
 

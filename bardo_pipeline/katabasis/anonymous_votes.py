@@ -90,6 +90,15 @@ BACKED = """
 """
 
 
+ROUTINE_COLUMNS = [
+    "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "structure", "domain", "kind", "status",
+    "source", "chain", "protocol", "pair", "action_type", "regime", "anomaly_band", "gas_band", "metric", "sign",
+    "effect_mean_ppm", "confidence_ppm", "anchor_at", "decay_class", "own_count", "evidence_count", "pinned_ppm",
+    "is_anti_knowledge", "is_bloodstain", "provenance",
+]  # fmt: skip
+"""Columns of a decision that `routine_votes` reads."""
+
+
 class Ballots(NamedTuple):
     """Votes (VOTE_SCHEMA) and their private causes (VOTE_CAUSE_SCHEMA), each sorted by vote_id."""
 
@@ -106,7 +115,7 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
 
     Parameters
     ----------
-    decisions : pa.Table, DECISION_SCHEMA, whole cycles
+    decisions : pa.Table, ROUTINE_COLUMNS of DECISION_SCHEMA, whole cycles
     owners : pa.Table, columns golem_id and owner_id; a voter without an owner raises DerivationError
     """
     claims = with_claims(decisions)

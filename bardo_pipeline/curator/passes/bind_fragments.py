@@ -15,8 +15,8 @@ from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE
 from bardo_pipeline.curator.state import grimoire_state as grimoire
 from bardo_pipeline.curator.state.decision_log import CREATED, REINFORCED, CycleBatch
-from bardo_pipeline.curator.state.grimoire_state import GrimoireState
-from bardo_pipeline.curator.state.structures import ROLES, Structure
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, lines_of
+from bardo_pipeline.curator.state.structures import ROLES, Structure, Structures
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import index_of
@@ -79,8 +79,9 @@ def _has_own_rule(state: GrimoireState, parts: Int64Array) -> BoolArray:
 
 def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: Int64Array, policy: Policy) -> None:
     """Create or confirm one fragment per row of parts [fragments, roles]."""
-    signed = np.where(parts >= 0, 2 * state["structure"][parts] + (state["sign"][parts] > 0), -1).tolist()
-    code = np.array([_code(state, *fragment) for fragment in zip(signed, regime.tolist(), strict=True)])
+    signed = np.where(parts >= 0, 2 * state["structure"][parts] + (state["sign"][parts] > 0), -1)
+    named = zip(*signed.T.tolist(), regime.tolist(), strict=True)
+    code = np.array([_code(state.structures, fragment) for fragment in named])
     golem = state["golem"][parts.max(axis=1)]
     kept = state.keys()[np.maximum(parts, 0)]
     wave.ensure(state, golem, code)
@@ -95,8 +96,7 @@ def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: In
     active = state["status"][rows] == grimoire.ACTIVE
     before, trust = np.where(active, trust[:, -1], 0), np.where(parts >= 0, trust[:, :-1], PPM + 1)
     weakest, sure = flat[np.arange(len(rows)), trust.argmin(axis=1)], trust.min(axis=1)
-    for name in _STATED:
-        state[name][rows] = state[name][weakest]
+    state.block[lines_of(_STATED), rows] = state.columns(_STATED, weakest)
     for name, value in (("confidence_ppm", sure), ("anchor_us", at), ("validated_us", at), ("sign", 1)):
         state[name][rows] = value
     made = rows[~active]
@@ -114,13 +114,17 @@ def _write(state: GrimoireState, wave: CycleBatch, parts: Int64Array, regime: In
         wave.note(state, operation, rows[chosen], before[chosen], joined[chosen])
 
 
-def _code(state: GrimoireState, signed: list[int], regime: int) -> int:
+def _code(structures: Structures, fragment: tuple[int, ...]) -> int:
     """Return the code of the fragment's structure; its action type names the acts of its parts and their verdicts.
 
-    signed: of each part, twice its structure's code, plus 1 if its verdict is positive; -1 for no part.
+    fragment: of each part, twice its structure's code, plus 1 if its verdict is positive, -1 for no part; the regime.
     """
-    about = [(state.structures.rows[part >> 1], part & 1) for part in signed if part >= 0]
-    acts = "+".join(f"{'' if pays else 'no_'}{structure.action_type}" for structure, pays in about)
-    first = about[0][0]
-    name = None if regime == _ANY else REGIMES[regime]
-    return state.structures.code(Structure("strategy", first.chain, first.protocol, first.pair, None, acts, name))
+    code = structures.fragments.get(fragment)
+    if code is None:
+        *signed, regime = fragment
+        about = [(structures.rows[part >> 1], part & 1) for part in signed if part >= 0]
+        acts = "+".join(f"{'' if pays else 'no_'}{structure.action_type}" for structure, pays in about)
+        place = about[0][0][1:4]
+        name = None if regime == _ANY else REGIMES[regime]
+        code = structures.fragments[fragment] = structures.code(Structure("strategy", *place, None, acts, name))
+    return code

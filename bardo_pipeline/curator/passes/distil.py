@@ -157,7 +157,8 @@ def consolidate(state: GrimoireState, wave: CycleBatch, policy: Policy) -> None:
     usual = _is_usual(state, rows, medians(wave.reading, causes), policy)
     agrees, opposes = voted & usual, voted & ~usual
 
-    _restate_level(state, rows[created | active])
+    stated = created | active
+    _restate_level(state, rows[stated], wave.slots[stated])
     no_signs = np.zeros(int(created.sum()), np.int64)
     create(state, rows[created], no_signs, wave, confidence=ppm(policy.curator.confidence_fact))
     vote_both_ways(state, rows, before, at, agrees, opposes, policy)
@@ -182,11 +183,11 @@ _STATED = ("level_p10", "effect_low_ppm", "effect_mean_ppm", "effect_high_ppm", 
 """Columns of the quantiles that a baseline states, as QUANTILES_PERCENT."""
 
 
-def _restate_level(state: GrimoireState, rows: Int64Array) -> None:
+def _restate_level(state: GrimoireState, rows: Int64Array, slots: Int64Array) -> None:
     """Set the quantiles of all own readings, and the number of market days as evidence."""
     if not len(rows):
         return
-    quantiles = state.readings.quantiles(state.reading_slots(rows))
+    quantiles = state.readings.quantiles(slots)
     for name, values in zip(_STATED, quantiles.T, strict=True):
         state[name][rows] = values
     state["evidence_count"][rows] = state["own_count"][rows]

@@ -114,6 +114,7 @@ def _read_levels(state: GrimoireState, wave: CycleBatch, chosen: Int64Array) -> 
         return
     rows, spans, days = wave.rows[chosen], wave.causes[chosen], wave.count[chosen]
     slots, begins = state.reading_slots(rows), state["own_sumsq"][rows] == 0
+    wave.slots = slots
     state.readings.clear(slots[begins])
     state["own_sum"][rows[begins]] = wave.cycle[wave.place(state, rows[begins])]
     fresh = state.readings.add(slots, spans, wave.reading, wave.day)

@@ -193,7 +193,8 @@ def _indices(first: Int64Array, stop: Int64Array) -> Int64Array:
 def _sorted(state: GrimoireState, rows: dict[str, Int64Array], order: Int64Array) -> Int64Array:
     """Return the order of decisions by golem, cycle, part of the log and entry."""
     pairs, entry = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
-    ids = [entry_id(state.golems[pair >> 32], state.structures.key(pair & 0xFFFFFFFF)) for pair in pairs.tolist()]
+    keys = state.structures.keys()
+    ids = [entry_id(state.golems[pair >> 32], keys[pair & 0xFFFFFFFF]) for pair in pairs.tolist()]
     return np.lexsort((_rank(ids)[entry], order, rows["cycle"], _rank(state.golems)[rows["golem"]]))
 
 
@@ -222,7 +223,7 @@ class CycleBatch:
 
     golem, cycle, at_us: [golems], golems ascending; at_us: closing time, the event time of the cycle's last tick.
     rows: state rows with evidence in this cycle. count, total, squares, mood, causes: the evidence of each row.
-    reading, day: values and market days of levels, by cause.
+    reading, day: values and market days of levels, by cause. slots: in `readings`, of the levels with readings.
     doubted: rows that got a downvote. orders: orders of owners; order_rows: state row of each, -1 for none.
     motions: proposals of models. deliveries: received entries.
     pruned, promoted, proposed: numbers of entries by golem; proposed counts the new heuristics.
@@ -240,6 +241,7 @@ class CycleBatch:
     log: DecisionLog
     reading: Int64Array
     day: Int64Array
+    slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     doubted: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     orders: tuple[Order, ...] = ()
     order_rows: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))

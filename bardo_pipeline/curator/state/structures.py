@@ -120,10 +120,14 @@ def _escaped(name: str) -> str:
 
 @dataclass
 class Structures:
-    """Registry of structures in the order of registration; codes are local to the registry and never stored."""
+    """Registry of structures in the order of registration; codes are local to the registry and never stored.
+
+    fragments: code of a strategy by the codes and verdicts of its parts and its regime (bind_fragments.py).
+    """
 
     rows: list[Structure] = field(default_factory=list)
     codes: dict[Structure, int] = field(default_factory=dict)
+    fragments: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False, compare=False)
     _scenes: dict[Structure, int] = field(default_factory=dict)
     _acts: dict[str, int] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list, repr=False, compare=False)
@@ -157,11 +161,10 @@ class Structures:
     def _scene(self, structure: Structure) -> int:
         return self._scenes.setdefault(structure._replace(gas_band=None), len(self._scenes))
 
-    def key(self, code: int) -> str:
-        """Return the key of a code's structure."""
-        if code >= len(self._keys):
-            self._keys += [row.key for row in self.rows[len(self._keys) :]]
-        return self._keys[code]
+    def keys(self) -> list[str]:
+        """Return the key of each structure, by code."""
+        self._keys += [row.key for row in self.rows[len(self._keys) :]]
+        return self._keys
 
     def column(self, name: str) -> list[str | int | None]:
         """Return one field of every structure, by code."""

@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_g
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle, retraction_event_ids
 from bardo_pipeline.derivation.legacy.death_queries import curated_deaths, golem_owners, recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.katabasis.anonymous_votes import Ballots, death_votes, routine_votes
+from bardo_pipeline.katabasis.anonymous_votes import ROUTINE_COLUMNS, Ballots, death_votes, routine_votes
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
@@ -41,7 +41,7 @@ class _Votes(IncrementalProjection):
         """Cast the votes of touched golems again, from the first touched cycle to the last cycle cast."""
         first = retraction.first
         growing, since = context.projections.growing, pc.field("cycle") >= min(first.values())
-        decisions = growing("curation").read(golems=first, only=since)
+        decisions = growing("curation").read(ROUTINE_COLUMNS, golems=first, only=since)
         deaths = recorded_deaths(context)
         decisions, deaths = (rows.filter(is_from_cycle(rows, first)) for rows in (decisions, deaths))
         ballots = (
@@ -58,7 +58,7 @@ class _Votes(IncrementalProjection):
         """Cast the votes of newly curated cycles, and the last votes of golems whose last cycle is curated."""
         checkpoint, curation = checkpoint_of(context, self.name), context.projections.growing("curation")
         version = curation.table.version
-        decisions = curation.read(since_version=checkpoint.version)
+        decisions = curation.read(ROUTINE_COLUMNS, checkpoint.version)
         routine = routine_votes(decisions, golem_owners(context), context.policy)
         written = _append(context, routine, last_cycle_by_golem(decisions))
         deaths = _deaths_without_votes(context)

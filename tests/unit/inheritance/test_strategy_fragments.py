@@ -96,7 +96,7 @@ def test_equally_sure_rules_are_parts_by_their_structure_not_by_the_order_of_reg
     for order in permutations(rules, len(rules)):
         state = from_table(grimoire(*order))
         (part,) = {int(row) for row in _parts(state, np.arange(state.rows)).flat if row >= 0}
-        chosen.add(state.structures.key(int(state["structure"][part])))
+        chosen.add(state.structures.keys()[state["structure"][part]])
     assert len(chosen) == 1
 
 
