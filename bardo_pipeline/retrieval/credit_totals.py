@@ -40,9 +40,11 @@ class CreditTotals:
         rows = decisions.filter(decisions["action_type"].is_valid())
         sides = zip(*(rows[name].to_pylist() for name in ("golem_id", "entry_id", "sign")), strict=True)
         if any(self._sides.get((golem_id, entry_id)) != sign for golem_id, entry_id, sign in sides):
-            self.signs = signs_of(decisions, self.signs)
-            columns = (self.signs[name].to_pylist() for name in ("golem_id", "entry_id", "sign"))
-            self._sides = {(golem_id, entry_id): sign for golem_id, entry_id, sign in zip(*columns, strict=True)}
+            is_own = pc.is_in(self.signs["golem_id"], value_set=rows["golem_id"].unique())
+            own, others = signs_of(rows, self.signs.filter(is_own)), self.signs.filter(pc.invert(is_own))
+            self.signs = pa.concat_tables([others, own]).combine_chunks()
+            columns = (own[name].to_pylist() for name in ("golem_id", "entry_id", "sign"))
+            self._sides |= {(golem_id, entry_id): sign for golem_id, entry_id, sign in zip(*columns, strict=True)}
 
     def credit(self, records: pa.Table, cycle: Int64Array, policy: CuratorPolicy) -> None:
         """Add the credits of closed cycles, whose decisions may be noted or not. Arguments: as of `credits_of`."""

@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, de
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import lived_lessons
-from bardo_pipeline.derivation.incremental.record_queries import cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import cycle_of, rows_of_golems
 from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge, lived_failures
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
@@ -296,9 +296,7 @@ class FleetRun(Cohort):
         span = self.context.policy.curator.cycle_ticks
         tick = {g: int(t) for g, t in zip(self.fleet.golem_ids, self.fleet.tick, strict=True)}
         upto = {g: int(cycle_of(np.array(t), span)) for g, t in tick.items() if t % span == 0 or g in dead}
-        names = np.array(records["golem_id"].to_pylist(), dtype=object)
-        ready = np.isin(names, list(upto))
-        closed = records if ready.all() else records.filter(pa.array(ready))
+        closed = records if len(upto) == len(tick) else rows_of_golems(records, upto)
         self.mind.refresh_inputs(self.context)
         made = self.close_cycles(closed, upto)
         self._learned = {}
