@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ import orjson
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -34,7 +36,16 @@ from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import Door, freshness_header, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
-from bardo_pipeline.server.openapi import ARROW, EPISODES, EVENTS, LINES, RECORDS, Operation, openapi_document
+from bardo_pipeline.server.openapi import (
+    ARROW,
+    EPISODES,
+    EVENTS,
+    LINES,
+    RECORDS,
+    Operation,
+    answer_schema,
+    openapi_document,
+)
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
@@ -63,7 +74,7 @@ BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_
 OPERATIONS = (
     Operation("GET", "/v1/status", "Health of the view, and exceeded thresholds."),
     Operation("GET", "/v1/golems", "Golems of the view.", has_table=True),
-    Operation("POST", "/v1/golems", "Record the birth of a golem that an outside runtime runs.", BirthParameters),
+    Operation("POST", "/v1/golems", "Record the birth of an outside golem.", BirthParameters, creates=True),
     Operation("GET", "/v1/golems/{golem_id}", "State of a golem, now or at its death."),
     Operation("GET", "/v1/golems/{golem_id}/entries", "Entries of a golem.", EntriesParameters, has_table=True),
     Operation("GET", "/v1/golems/{golem_id}/records", "Records of a golem.", RecordsParameters, has_table=True),
@@ -95,6 +106,15 @@ logger = logging.getLogger("bardo.server")
 
 P = TypeVar("P", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class _GolemId(PathConvertor):
+    """A part of a path with slashes that is not empty, so that `/v1/golems/` leads to `/v1/golems`."""
+
+    regex = ".+"
+
+
+register_url_convertor("golem", _GolemId())
 
 
 class Application:
@@ -146,7 +166,7 @@ class Application:
 
     def routes(self, tools_over_http: ASGIApp | None) -> list[Route]:
         """Return all routes, with the Model Context Protocol at /mcp unless it is None."""
-        one = "/v1/golems/{golem_id:path}"  # an id may have a slash
+        one = "/v1/golems/{golem_id:golem}"
         listed: tuple[tuple[str, Endpoint, str], ...] = (
             # Each request tries one after the other: those of an agent's tick come first.
             ("/v1/tools/{name}", self.tool, "POST"),
@@ -214,7 +234,7 @@ class Application:
                 logger.warning("the files of life events could not be merged: %s", error)
 
     def _counted(self, path: str, endpoint: Endpoint) -> Endpoint:
-        name = path.replace(":path", "")
+        name = re.sub(r":\w+", "", path)
 
         async def counted(request: Request) -> Response:
             started = time.perf_counter()
@@ -401,7 +421,8 @@ class Application:
         await _given(request, NoParameters)
         listed = [
             {"name": tool.name, "description": tool.description, "capability": tool.capability,
-             "tick_budget": tool.tick_budget, "input_schema": tool.input_schema, "output_schema": tool.output_schema}
+             "tick_budget": tool.tick_budget, "input_schema": tool.input_schema,
+             "output_schema": answer_schema(tool)}
             for tool in TOOLS.values()
         ]  # fmt: skip
         fresh = await self._warm.read(_caller(request).owner, self._warm.freshness)

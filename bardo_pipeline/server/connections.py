@@ -6,17 +6,22 @@ import asyncio
 from typing import Any
 
 import orjson
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from bardo_pipeline.errors import ServerError
+from bardo_pipeline.server.door import freshness_header, refusal
 
 HEAD_BYTES_MAX = 32_768
 
 
 class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed with 408 if a request head takes longer than `head_seconds`, and with 431 if it is
-    longer than HEAD_BYTES_MAX. uvicorn bounds neither.
+    longer than HEAD_BYTES_MAX. uvicorn bounds neither. Beyond `connections_max` connections, a request gets 503.
     """
 
     head_seconds: float
+    connections_max: int
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -48,12 +53,18 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """End the time of the head."""
         self._stop_head()
+        if len(self.connections) > self.connections_max:
+            self.app = _busy
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the time of the head."""
         self._stop_head()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no request."""
+        self._refuse(400, "RequestError", msg)
 
     def _start_head(self) -> None:
         self._head_bytes = 0
@@ -70,15 +81,23 @@ class BoundedConnection(HttpToolsProtocol):
         if self.transport is None or self.transport.is_closing():
             return
         body = orjson.dumps({"error": error, "message": message, "cure": "send a complete, shorter head at once"})
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + body)
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + b"bardo-freshness: null\r\n\r\n" + body)
         self.transport.close()
 
 
-def bounded_connection(seconds: float) -> type[BoundedConnection]:
-    """Return the class of connections with this time for the head of a request."""
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    error = ServerError(503, "BusyError", "too many connections are open", "close some, or ask again later")
+    response = refusal(error)
+    response.headers.update(freshness_header(None) | {"connection": "close"})
+    await response(scope, receive, send)
+
+
+def bounded_connection(seconds: float, count_max: int) -> type[BoundedConnection]:
+    """Return the class of connections with this time for the head of a request, and this number of connections."""
 
     class Connection(BoundedConnection):
         head_seconds = seconds
+        connections_max = count_max
 
     return Connection

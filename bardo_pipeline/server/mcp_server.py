@@ -15,6 +15,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.error_responses import document_for_agent
+from bardo_pipeline.server.openapi import REFUSAL, answer_schema
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
@@ -26,7 +27,7 @@ logger = logging.getLogger("bardo.server")
 
 INSTRUCTIONS = (
     "Memory of a mortal agent. Search before a decision; store an episode after it; record an execution before it "
-    "settles and its outcome afterwards. Each result states in `freshness` the cycle and log version it is based on."
+    "settles and its outcome afterwards. Each result states in `freshness` the cycle and log versions it is based on."
 )
 GOLEM_ARGUMENT = "golem_id"
 """Argument that each tool has beside those of TOOLS: the golem whose memory is used."""
@@ -81,18 +82,22 @@ _EXPERIENCE = {
     "description": "The episode as a situation, an action and its reward, from which rules are learned.",
 }
 
+_REPORTED = {"type": "object", "description": "Tick of the record of the experience, and whether it is durable."}
+
 
 def _listed(tool: Tool) -> types.Tool:
     schema = dict(tool.input_schema)
     golem = {"type": "string", "description": "Golem whose memory is used; the one of the connection by default."}
-    schema["properties"] = {**schema.get("properties", {}), GOLEM_ARGUMENT: golem}
-    if tool is STORE_EPISODE:
-        schema["properties"][EXPERIENCE_ARGUMENT] = _EXPERIENCE
+    added = {EXPERIENCE_ARGUMENT: _REPORTED} if tool is STORE_EPISODE else {}
+    schema["properties"] = {**schema.get("properties", {}), GOLEM_ARGUMENT: golem, **dict.fromkeys(added, _EXPERIENCE)}
+    output = answer_schema(tool, **added, **REFUSAL)
+    del output["required"]  # the TypeScript client compares a refusal with this schema too
     is_read = tool.capability == "read"
     return types.Tool(
         name=tool.name,
         description=tool.description,
         input_schema=schema,
+        output_schema=output,
         annotations=types.ToolAnnotations(read_only_hint=is_read, destructive_hint=False, open_world_hint=False),
     )
 

@@ -10,13 +10,42 @@ from pydantic import BaseModel
 
 from bardo_pipeline.server.parameters import NoParameters
 from bardo_pipeline.tools.catalogue import TOOLS
+from bardo_pipeline.tools.definition import Tool
 from bardo_pipeline.tools.store_episodes import EPISODES_MAX
 
 ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
+_IN_PATH = {"golem_id": "Id of the golem.", "path": "Path of a page below the folder of Data Docs."}
 _SIGNED = "Signed: {`line`: the JSON as text, `signature`: `KEY_ID BASE64`}."
 RECORDS = {"type": "object", "description": f"A record: `bardo schema` prints its schema. {_SIGNED}"}
 EVENTS = {"type": "object", "description": f"A life event: `bardo schema life` prints its schema. {_SIGNED}"}
+_FRESHNESS: dict[str, Any] = {
+    "type": "object",
+    "description": "State on which the answer is based.",
+    "properties": {
+        "as_of": {"type": ["string", "null"], "format": "date-time",
+                  "description": "Closing time of the newest derived cycle; null before the first."},
+        "cycle": {"type": ["integer", "null"], "description": "Number of that cycle; null in an answer to no token."},
+        "tick": {"type": ["integer", "null"], "description": "Last derived tick; null for several golems."},
+        "log_version": {"type": "integer", "description": "Version of the log's table of records."},
+        "life_version": {"type": "integer", "description": "Version of its table of life events, such as texts."},
+        "lag_ticks": {"type": ["integer", "null"],
+                      "description": "Recorded ticks that are not derived; null in an answer to no token."},
+    },
+}  # fmt: skip
+REFUSAL: dict[str, dict[str, Any]] = {
+    "error": {"type": "string", "description": "Class of the error."},
+    "message": {"type": "string", "description": "The fact."},
+    "cure": {"type": ["string", "null"], "description": "The remedy."},
+}
+"""Fields of a refusal."""
+
+_REFUSALS = {
+    "400": "Invalid input.", "401": "No token, or an unknown one.", "403": "Not allowed.",
+    "404": "Unknown golem, tool or path.", "408": "The body was too slow.", "409": "Contradicts the record.",
+    "413": "The body is too long.", "415": "Wrong type of body.", "421": "Another host.", "429": "Too many wait.",
+    "500": "A fault of the server.", "503": "Busy, or the home cannot be read.", "507": "The disk is full.",
+}  # fmt: skip
 EPISODES = {
     "type": "array",
     "minItems": 1,
@@ -39,6 +68,7 @@ class Operation:
     takes_golem : whether the header `Bardo-Golem` names the golem
     media : type of an answer whose body has no `freshness`
     is_open : whether it needs no token
+    creates : whether the answer about a new thing has the status 201
     """
 
     method: str
@@ -50,43 +80,21 @@ class Operation:
     takes_golem: bool = False
     media: str | None = None
     is_open: bool = False
+    creates: bool = False
 
 
 def openapi_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     """Return the document (OpenAPI 3.1)."""
     schemas: dict[str, Any] = {
-        "Freshness": {
-            "type": "object",
-            "description": "State on which the answer is based.",
-            "properties": {
-                "as_of": {"type": ["string", "null"], "format": "date-time",
-                          "description": "Closing time of the newest derived cycle; null before the first."},
-                "cycle": {"type": ["integer", "null"],
-                          "description": "Number of that cycle; null if the request has no token."},
-                "tick": {"type": ["integer", "null"], "description": "Last derived tick; null for several golems."},
-                "log_version": {"type": "integer", "description": "Version of the log."},
-                "lag_ticks": {"type": ["integer", "null"],
-                              "description": "Recorded ticks that are not derived; null if the request has no token."},
-            },
-        },
-        "Refusal": {
-            "type": "object",
-            "required": ["error", "message", "cure"],
-            "properties": {
-                "error": {"type": "string", "description": "Class of the error."},
-                "message": {"type": "string", "description": "The fact."},
-                "cure": {"type": ["string", "null"], "description": "The remedy."},
-            },
-        },
+        "Freshness": _FRESHNESS,
+        "Refusal": {"type": "object", "required": list(REFUSAL), "properties": REFUSAL},
     }  # fmt: skip
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     for tool in TOOLS.values():
         schemas[f"{tool.name}_arguments"] = _moved(tool.input_schema, schemas)
-        schemas[f"{tool.name}_result"] = _moved(tool.output_schema, schemas)
-        result = {"allOf": [{"$ref": f"#/components/schemas/{tool.name}_result"},
-                            {"type": "object", "properties": {"freshness": _ref("Freshness")}}]}  # fmt: skip
+        schemas[f"{tool.name}_result"] = _moved(answer_schema(tool), schemas)
         paths[f"/v1/tools/{tool.name}"] = {
             "post": {
                 "operationId": tool.name,
@@ -94,9 +102,10 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
                 "description": tool.description,
                 "parameters": [_golem_header()],
                 "requestBody": {"required": True, "content": {
-                    "application/json": {"schema": {"$ref": f"#/components/schemas/{tool.name}_arguments"}}}},
+                    "application/json": {"schema": _ref(f"{tool.name}_arguments")}}},
                 "responses": {"200": {"description": "Result of the tool.",
-                                      "content": {"application/json": {"schema": result}}}, **_refusals()},
+                                      "content": {"application/json": {"schema": _ref(f"{tool.name}_result")}}},
+                              **_refusals()},
             }
         }  # fmt: skip
     for described in (operation for path in paths.values() for operation in path.values()):
@@ -120,22 +129,30 @@ def openapi_document(operations: Iterable[Operation], version: str) -> dict[str,
     }  # fmt: skip
 
 
+def answer_schema(tool: Tool, **added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a tool's result with `freshness` and other fields that the server adds."""
+    schema = tool.output_schema
+    return {**schema, "properties": {**schema["properties"], "freshness": _FRESHNESS, **added}}
+
+
 def _operation(operation: Operation) -> dict[str, Any]:
     json = {"type": "object", "properties": {"freshness": _ref("Freshness")}}
     content: dict[str, Any] = {operation.media: {}} if operation.media else {"application/json": {"schema": json}}
     if operation.has_table:
         content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
+    answer = {"description": "Answer.", "content": content}
     described: dict[str, Any] = {
         "operationId": f"{operation.method.lower()}_{operation.path.strip('/').replace('/', '_') or 'page'}".translate(
             {ord("{"): None, ord("}"): None}
         ),
         "summary": operation.summary,
-        "responses": {"200": {"description": "Answer.", "content": content}, **_refusals()},
+        "responses": {**dict.fromkeys(("200", "201")[: 1 + operation.creates], answer), **_refusals()},
         **({"security": []} if operation.is_open else {}),
     }
     names = [part.strip("{}") for part in operation.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": _IN_PATH[name]}
+        for name in names
     ]
     schema = operation.parameters.model_json_schema()
     if operation.takes_golem:
@@ -183,6 +200,4 @@ def _golem_header() -> dict[str, Any]:
 
 def _refusals() -> dict[str, Any]:
     content = {"application/json": {"schema": _ref("Refusal")}}
-    reasons = {"400": "Invalid input.", "401": "No token, or an unknown one.", "403": "Not allowed.",
-               "404": "Unknown golem or path.", "413": "The body is too long."}  # fmt: skip
-    return {status: {"description": reason, "content": content} for status, reason in reasons.items()}
+    return {status: {"description": reason, "content": content} for status, reason in _REFUSALS.items()}

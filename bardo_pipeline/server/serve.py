@@ -116,8 +116,8 @@ def serve_http(
                 chunk_seconds=settings.chunk_seconds, body_seconds=settings.body_seconds,
                 tools_over_http=protocol,
             ),
-            http=bounded_connection(settings.head_seconds), ws="none", lifespan="on", log_level="warning",
-            log_config=None, access_log=False, limit_concurrency=settings.connections_max, timeout_keep_alive=30,
+            http=bounded_connection(settings.head_seconds, settings.connections_max), ws="none", lifespan="on",
+            log_level="warning", log_config=None, access_log=False, timeout_keep_alive=30,
             timeout_graceful_shutdown=10, server_header=False, date_header=False, proxy_headers=False,
         )  # fmt: skip
         uvicorn.Server(config).run(sockets=[listener])

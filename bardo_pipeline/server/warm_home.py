@@ -54,7 +54,7 @@ class Freshness:
     as_of : closing time of the newest derived cycle of the golem, or of all golems of the view; None before the first
     cycle : number of that cycle
     tick : its last tick; None for all golems
-    log_version : version of the log's table of cycles
+    log_version, life_version : versions of the log's tables of cycles and of life events, such as texts
     lag_ticks : recorded ticks that are not derived
     """
 
@@ -62,6 +62,7 @@ class Freshness:
     cycle: int
     tick: int | None
     log_version: int
+    life_version: int
     lag_ticks: int
 
 
@@ -259,6 +260,7 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
         cycle=int(pc.max(newest["cycle"]).as_py() or 0),
         tick=None if golem_id is None else derived,
         log_version=context.log.version,
+        life_version=context.log.life_version,
         lag_ticks=max(0, recorded - derived),
     )
 

@@ -120,12 +120,9 @@ def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResu
         after=stored.count_after,
     )
     return StoreEpisodeResult(
-        episode_id=stored.text_id,
-        importance=text.importance,
+        episode_id=stored.text_id, importance=text.importance, vector_dimension=stored.dimension, counts=counts,
         estimated_retention_until=stored.retained_until.isoformat(),
-        vector_dimension=stored.dimension,
-        counts=counts,
-    )
+    )  # fmt: skip
 
 
 def episode_text(arguments: StoreEpisodeArguments) -> StoredText:

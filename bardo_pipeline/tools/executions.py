@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from bardo_pipeline.errors import ToolError
-from bardo_pipeline.events.experience.stored_text import TEXT_MAX, StoredText
+from bardo_pipeline.events.experience.stored_text import TEXT_MAX, Importance, StoredText
 from bardo_pipeline.events.life.tool_events import ExecutionRecorded, OutcomeRecorded
 from bardo_pipeline.tools import prediction_fields as fields
 from bardo_pipeline.tools.definition import Guidance, Tool
@@ -123,7 +123,9 @@ def _record_execution(call: ToolCall, arguments: RecordExecutionArguments) -> Re
     if known is not None:
         _check_repeated(fact.model_dump(exclude={"strategy_version"}), known)
     summary = f"Recorded execution {fact.execution_id} of {fact.strategy_name}"
-    counts = call.record([fact] if known is None else [], summary, counted="ExecutionRecorded")
+    words = (fact.reflection or "").strip()
+    told = [_told(fact.execution_id, fact.strategy_name, words)] if words else []
+    counts = call.record([fact, *told] if known is None else [], summary, counted="ExecutionRecorded")
     return RecordExecutionResult(
         execution_id=fact.execution_id,
         recorded_at=(call.at if known is None else known["at"]).isoformat(),
@@ -156,15 +158,11 @@ def _record_outcome(call: ToolCall, arguments: RecordOutcomeArguments) -> Record
             "memory_record_execution before it settles"
         )
     fact = OutcomeRecorded(
-        execution_id=arguments.execution_id,
-        realized_micros=round(arguments.realized_pnl * 1e6),
-        fees_micros=micros(arguments.fees_earned),
-        impermanent_loss_micros=micros(arguments.impermanent_loss),
-        unrealized_micros=micros(arguments.unrealized_pnl),
-        gas_micros=round(arguments.gas_used_usd * 1e6),
-        slippage_bps=arguments.slippage_actual,
-        reflection=arguments.reflection or None,
-    )
+        execution_id=arguments.execution_id, realized_micros=round(arguments.realized_pnl * 1e6),
+        fees_micros=micros(arguments.fees_earned), impermanent_loss_micros=micros(arguments.impermanent_loss),
+        unrealized_micros=micros(arguments.unrealized_pnl), gas_micros=round(arguments.gas_used_usd * 1e6),
+        slippage_bps=arguments.slippage_actual, reflection=arguments.reflection or None,
+    )  # fmt: skip
     outcomes = call.contents("OutcomeRecorded", execution_id=fact.execution_id)
     if outcomes:
         _check_repeated(fact.model_dump(exclude={"reflection"}), outcomes[0])
@@ -214,13 +212,22 @@ def _reflection(execution: dict[str, Any], fact: OutcomeRecorded, deviates: bool
     expected = execution["predicted_micros"]
     stated = "" if expected is None else f"Expected: {expected / 1e6:.2f} USD. "
     text = f"{stated}Happened: {fact.realized_micros / 1e6:.2f} USD. {fact.reflection}"
+    importance: Importance = "notable" if deviates else "routine"
+    name = execution["strategy_name"]
+    return _told(fact.execution_id, name, text, importance, realized_pnl_usd=fact.realized_micros / 1e6)
+
+
+def _told(
+    execution_id: str, strategy_name: str, text: str, importance: Importance = "routine", **outcome: float
+) -> StoredText:
+    """Return a text about an execution as a reflection that searches find."""
     return text_fact(
-        f"the reflection on execution {fact.execution_id}",
+        f"the reflection on execution {execution_id}",
         text[:TEXT_MAX],
         sort="reflection",
-        tool=execution["strategy_name"],
-        outcome={"execution_id": fact.execution_id, "realized_pnl_usd": fact.realized_micros / 1e6},
-        importance="notable" if deviates else "routine",
+        tool=strategy_name,
+        outcome={"execution_id": execution_id, **outcome},
+        importance=importance,
     )
 
 

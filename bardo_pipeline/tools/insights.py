@@ -117,19 +117,11 @@ def _matches(insight: Insight, arguments: GetInsightsArguments) -> bool:
 
 def _shown(insight: KnownInsight) -> Insight:
     return Insight(
-        id=insight.insight_id,
-        content=insight.content,
-        category=insight.category,
-        confidence=insight.confidence,
-        chain=insight.chain,
-        token_pair=insight.token_pair,
-        created_at=insight.created_at.isoformat(),
-        updated_at=insight.updated_at.isoformat(),
-        upvotes=insight.upvotes,
-        downvotes=insight.downvotes,
-        kind="insight",
-        source=insight.source,
-    )
+        id=insight.insight_id, content=insight.content, category=insight.category, confidence=insight.confidence,
+        chain=insight.chain, token_pair=insight.token_pair, created_at=insight.created_at.isoformat(),
+        updated_at=insight.updated_at.isoformat(), upvotes=insight.upvotes, downvotes=insight.downvotes,
+        kind="insight", source=insight.source,
+    )  # fmt: skip
 
 
 def entry_insights(call: ToolCall) -> list[Insight]:
@@ -142,21 +134,13 @@ def entry_insights(call: ToolCall) -> list[Insight]:
     confidence = confidence_of(rows, at_us, call.context.policy.decay)
     return [
         Insight(
-            id=row["entry_id"],
-            content=row["text"],
-            category=row["category"],
-            confidence=int(now) / PPM,
-            chain=row["chain"],
-            token_pair=row["pair"],
-            created_at=row["created_at"].isoformat(),
-            updated_at=row["validated_at"].isoformat(),
-            upvotes=row["validations"],
-            downvotes=row["contradictions"],
-            kind=row["kind"],
-            source=row["provenance"],
+            id=row["entry_id"], content=row["text"], category=row["category"], confidence=int(now) / PPM,
+            chain=row["chain"], token_pair=row["pair"], created_at=row["created_at"].isoformat(),
+            updated_at=row["validated_at"].isoformat(), upvotes=row["validations"], downvotes=row["contradictions"],
+            kind=row["kind"], source=row["provenance"],
         )
         for row, now in zip(rows.to_pylist(), confidence.tolist(), strict=True)
-    ]
+    ]  # fmt: skip
 
 
 # operations
@@ -175,14 +159,16 @@ def _manage(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightR
     fact = _fact(call, arguments, insight.insight_id, text_id=text_id, source=insight.source)
     after = insight.after(arguments.operation, call.at, call.context.policy, fact.model_dump())
     counts = call.record([fact, *text], f"{arguments.operation} insight {insight.insight_id}", counted="InsightManaged")
+    return _managed(insight.insight_id, arguments.operation, insight.confidence, after.confidence, counts)
+
+
+def _managed(
+    insight_id: str, operation: str, before: float, after: float, counts: WriteCounts, takes_effect: str = "at once"
+) -> ManageInsightResult:
     return ManageInsightResult(
-        insight_id=insight.insight_id,
-        operation=arguments.operation,
-        confidence_before=insight.confidence,
-        confidence_after=after.confidence,
-        takes_effect="at once",
-        counts=counts,
-    )
+        insight_id=insight_id, operation=operation, confidence_before=before, confidence_after=after,
+        takes_effect=takes_effect, counts=counts,
+    )  # fmt: skip
 
 
 def _check(arguments: ManageInsightArguments) -> None:
@@ -202,15 +188,9 @@ def _fact(
 ) -> InsightManaged:  # fmt: skip
     return InsightManaged(
         **arguments.model_dump(include={"operation", "content", "category", "chain", "token_pair", "reason"}),
-        number=operation_count(call) + 1,
-        insight_id=insight_id,
-        text_id=text_id,
-        confidence=confidence,
-        source=source,
-        structure=None,
-        evidence=(),
-        crossings=0,
-    )
+        number=operation_count(call) + 1, insight_id=insight_id, text_id=text_id, confidence=confidence, source=source,
+        structure=None, evidence=(), crossings=0,
+    )  # fmt: skip
 
 
 def operation_count(call: ToolCall) -> int:
@@ -236,25 +216,11 @@ def _add(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResu
         if alike is not None:
             after = alike.after("UPVOTE", call.at, call.context.policy)
             counts = call.record([], f"UPVOTE insight {alike.insight_id}", counted="InsightManaged", beside=1)
-            return ManageInsightResult(
-                insight_id=alike.insight_id,
-                operation="UPVOTE",
-                confidence_before=alike.confidence,
-                confidence_after=after.confidence,
-                takes_effect="at once",
-                counts=counts,
-            )
+            return _managed(alike.insight_id, "UPVOTE", alike.confidence, after.confidence, counts)
     start = call.context.policy.curator.confidence_insight
     fact = _fact(call, arguments, text_id, text_id=text_id, source="self", confidence=start)
     counts = call.record([fact], f"ADD insight {text_id}", counted="InsightManaged", beside=1)
-    return ManageInsightResult(
-        insight_id=text_id,
-        operation="ADD",
-        confidence_before=0.0,
-        confidence_after=start,
-        takes_effect="at once",
-        counts=counts,
-    )
+    return _managed(text_id, "ADD", 0.0, start, counts)
 
 
 def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResult:
@@ -283,14 +249,7 @@ def _override(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsigh
     correct(context, golem_id, entry_id, why, now=call.clock(), **changes)
     fact = _fact(call, arguments, entry_id, text_id=None, source="self")
     counts = call.record([fact], f"{arguments.operation} entry {entry_id}", counted="InsightManaged", beside=1)
-    return ManageInsightResult(
-        insight_id=entry_id,
-        operation=arguments.operation,
-        confidence_before=confidence,
-        confidence_after=after,
-        takes_effect="when the open cycle closes",
-        counts=counts,
-    )
+    return _managed(entry_id, arguments.operation, confidence, after, counts, "when the open cycle closes")
 
 
 GET_INSIGHTS = Tool(

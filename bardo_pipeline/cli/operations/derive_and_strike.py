@@ -36,6 +36,8 @@ from bardo_pipeline.storage.operations.inspected_home import inspected_home
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
+from bardo_pipeline.tools.due_consolidations import consolidate_due
+from bardo_pipeline.tools.memory_gate import MemoryGate
 
 
 def derive(
@@ -44,7 +46,10 @@ def derive(
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
-    context = open_whole(home, embedder)
+    context, gate = open_whole(home, embedder), MemoryGate.of(os.environ)
+    due = consolidate_due(context, clock=now, ids=lambda: uuid4().hex, gate=gate) if gate.is_open else {}
+    for golem_id, done in due.items():
+        say(f"golem {golem_id}: {done.insights_created} insights from {done.episodes_processed} stored episodes")
     with spinner("deriving") as on_step:
         derived = derive_home(context, clock=now, marts=marts, data_docs=f"derive-{uuid4()}", on_step=on_step)
     cycles, version = context.projections.digest("cycles").rows, context.log.version

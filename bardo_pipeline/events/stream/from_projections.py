@@ -151,5 +151,18 @@ def _tool_imports(out: Emitted, where: _Where, ids: pa.Array, archive: Mapping[s
         out.add(name, *where, [ids], payload | {"content_hash": archive["content_hash"]})
 
 
-_OF_TOOLS = {"ToolCalled": _tool_runs, "EpisodesConsolidated": _tool_consolidations, "ArchiveImported": _tool_imports}
+def _told_episodes(out: Emitted, where: _Where, ids: pa.Array, told: Mapping[str, pa.Array]) -> None:
+    """Add an event for each stored text that is an episode or a reflection on one."""
+    is_episode = pc.not_equal(told["sort"], "insight")
+    golems, ticks, at, ids = (column.filter(is_episode) for column in (*where, ids))
+    payload = {name: told[name].filter(is_episode) for name in ("importance", "tool", "chain", "dream_tag")}
+    out.add("grimoire:episode_stored", golems, ticks, at, [ids], payload | {"episode_id": ids})
+
+
+_OF_TOOLS = {
+    "ToolCalled": _tool_runs,
+    "EpisodesConsolidated": _tool_consolidations,
+    "ArchiveImported": _tool_imports,
+    "TextStored": _told_episodes,
+}
 """Kinds of facts of the memory tools that are more than one event in the stream."""

@@ -228,12 +228,12 @@ class ToolEnded(record.Part):
 
 
 class EpisodeStored(record.Part):
-    """An episode was written. tool: of the first action of the tick; null without an action."""
+    """An episode was written. tool: of the first action of the tick, or of the text; null without one."""
 
     episode_id: record.Name
     importance: record.Name
     tool: record.Name | None
-    chain: record.Name
+    chain: record.Name | None
     dream_tag: record.Name | None
 
 

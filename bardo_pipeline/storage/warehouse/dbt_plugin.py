@@ -40,13 +40,9 @@ DATABASE = "home"
 """Name of the attached database, as in models/sources.yml."""
 
 _DECAY = (
-    "regime_conditional_days",
-    "tactical_days",
-    "ephemeral_days",
-    "fact_e_fold_days",
-    "bloodstain_multiplier",
-    "dreamt_multiplier",
-)
+    "regime_conditional_days", "tactical_days", "ephemeral_days", "fact_e_fold_days", "bloodstain_multiplier",
+    "dreamt_multiplier", "routine_days", "notable_days", "critical_days", "emergency_days", "episode_retention_min",
+)  # fmt: skip
 
 _DEFAULTS = {"home": ".bardo", "derivation": "", "policy": ""}
 

@@ -4,6 +4,7 @@ select
     {{ usd('predicted_micros') }} as predicted_usd, {{ usd('interval_low_micros') }} as interval_low_usd,
     {{ usd('interval_high_micros') }} as interval_high_usd, interval_level,
     {{ usd('realized_micros') }} as realized_usd, {{ usd('fees_micros') }} as fees_usd,
+    {{ usd('impermanent_loss_micros') }} as impermanent_loss_usd, {{ usd('unrealized_micros') }} as unrealized_usd,
     {{ usd('gas_micros') }} as gas_usd, slippage_bps,
     -- bardo_pipeline/tools/executions.py, prediction_error.
     abs(realized_micros - predicted_micros) / greatest(abs(predicted_micros), prediction_floor_micros)

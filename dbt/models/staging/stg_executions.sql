@@ -15,7 +15,8 @@ select
     said.execution.volatility, said.execution.gas_level, said.execution.predicted_micros,
     said.execution.interval_low_micros, said.execution.interval_high_micros, said.execution.interval_level,
     said.execution.tx_hash, {{ utc('outcomes.observed_at') }} as settled_at, outcomes.outcome.realized_micros,
-    outcomes.outcome.fees_micros, outcomes.outcome.gas_micros, outcomes.outcome.slippage_bps, outcomes.reflection
+    outcomes.outcome.fees_micros, outcomes.outcome.impermanent_loss_micros, outcomes.outcome.unrealized_micros,
+    outcomes.outcome.gas_micros, outcomes.outcome.slippage_bps, outcomes.reflection
 from {{ source('home', 'log_life') }} as said
 left join outcomes
     on outcomes.golem_id = said.golem_id and outcomes.outcome.execution_id = said.execution.execution_id

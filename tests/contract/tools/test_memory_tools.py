@@ -194,6 +194,17 @@ def test_a_call_that_writes_is_streamed_from_start_to_end(home: ToolHome) -> Non
 
 
 @pytest.mark.row("MEM-21")
+def test_a_stored_episode_is_streamed_with_its_dream_tag_and_an_insight_is_not(home: ToolHome) -> None:
+    given = {"tool": "swap", "outcome": {}, "reflection": "It slipped.", "chain": "", "importance": "critical"}
+    stored = home.call("memory_store_episode", **given, dream_tag="slippage")
+    home.call("memory_manage_insight", operation="ADD", content="Noon is dear.", category="gas_timing")
+    (event,) = [e for e in Fabric(home.context).behind(Place()) if e.name == "grimoire:episode_stored"]
+    expected = {"episode_id": stored.episode_id, "importance": "critical", "tool": "swap", "chain": None}
+    assert event.payload.model_dump() == expected | {"dream_tag": "slippage"}
+    assert event.golem_id == home.golem
+
+
+@pytest.mark.row("MEM-21")
 @pytest.mark.full
 def test_consolidation_and_import_raise_the_hooks_of_the_dream_cycle(home: ToolHome) -> None:
     for number in range(3):

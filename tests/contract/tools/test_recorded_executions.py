@@ -107,6 +107,16 @@ def test_a_deviation_above_a_fifth_asks_for_a_reflection_until_one_is_recorded(h
     assert (analysis.sample_count, analysis.reflections_pending) == (4, ("e-2",))
 
 
+@pytest.mark.row("MEM-18", "MEM-24")
+def test_a_reflection_before_the_settlement_is_found_at_once_and_stored_once(home: ToolHome) -> None:
+    for _ in range(2):
+        record(home, "e-1", reflection="The zebra pool is deep, so it will fill.")
+    record(home, "e-2", reflection=" ")
+    (hit,) = home.call("memory_search", query="is the zebra pool deep?").results
+    assert (hit.content, hit.metadata["tool"]) == ("The zebra pool is deep, so it will fill.", "narrow")
+    assert (hit.metadata["sort"], hit.metadata["outcome"]) == ("reflection", '{"execution_id":"e-1"}')
+
+
 @pytest.mark.row("MEM-18")
 @pytest.mark.full
 def test_errors_calibration_and_bias_equal_those_computed_by_hand(home: ToolHome) -> None:

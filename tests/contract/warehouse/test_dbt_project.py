@@ -16,7 +16,7 @@ from bardo_pipeline.curator.episodes import IMPORTANCE_TIERS
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
-from bardo_pipeline.events.experience.stored_text import StoredText
+from bardo_pipeline.events.experience.stored_text import SORTS, StoredText
 from bardo_pipeline.events.life.events import FREQUENT, Steered, life_event
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
@@ -64,7 +64,7 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
         "warning_effect": ("blocked", "heeded", "ignored", "none"), "confirmed": CONFIRMATIONS,
         "outcome_class": FAILED, "mechanism": {*MECHANISMS} - {UNEXPLAINED}, "market_regime": SCAR_REGIMES,
         "position_state": ("open", "closed", "impaired"), "published": ("life", "death"), "began_by": BEGAN_BY,
-        "importance_tier": IMPORTANCE_TIERS,
+        "importance_tier": IMPORTANCE_TIERS, "sort": {"record", *SORTS} - {"insight"},
         **{name: get_args(Trial.model_fields[name].annotation) for name in ("choice", "horizon")},
     }  # fmt: skip
     single_gas_bands = ("fct_choices", "fct_decisions", "fct_scars")

@@ -24,6 +24,7 @@ from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import DERIVED, NOW, home_without_verdicts
+from tests.support.homes.tool_homes import tool_home
 from tests.support.processes.bardo_command import bardo
 
 PACKAGE = Path(derive_home.__code__.co_filename).parents[1]
@@ -55,6 +56,27 @@ def founder_home(
 def fingerprints(root: Path) -> dict[str, Any]:
     stores = DerivationContext.open(root)
     return {name: stores.projections.digest(name) for name in TABLES} | {"life": stores.log.life_version}
+
+
+@pytest.mark.row("MEM-20", "MEM-21")
+def test_derive_consolidates_imported_episodes_if_the_memory_tools_are_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tool_home(tmp_path / "home")
+    for words in ("Noon slipped.", "The noon swap slipped again.", "It slipped at noon."):
+        home.call("memory_store_episode", tool="swap", outcome={"pnl": -1}, reflection=words, chain="base")
+        home.wait(minutes=1)
+    archive = home.call("memory_export_grimoire").path
+    home.call("memory_import_grimoire", golem=home.other, path=archive)
+    monkeypatch.delenv("BARDO_MEMORY_ENABLED", raising=False)
+    assert "stored episodes" not in bardo("derive", "--no-marts", home=home.root)
+    monkeypatch.setenv("BARDO_MEMORY_ENABLED", "true")
+    output = bardo("derive", "--no-marts", home=home.root)
+    for golem_id in (home.golem, home.other):
+        assert f"golem {golem_id}: 1 insights from 3 stored episodes" in output
+        (insight,) = home.call("memory_get_insights", golem=golem_id).insights
+        assert insight.content.startswith("swap on base harms: 0 of 3 runs gained")
+    assert "stored episodes" not in bardo("derive", "--no-marts", home=home.root)
 
 
 @pytest.mark.full

@@ -10,8 +10,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -185,3 +186,34 @@ def test_a_slow_head_on_a_connection_that_stays_open_ends_with_408(server: Serve
         assert connection.getresponse().read()
         connection.sock.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ")
         assert _status(connection.sock) == 408
+
+
+def document_after(url: str, sent: bytes) -> dict[str, Any]:
+    """Send bytes over a connection of their own; return the JSON of the answer, its status and its freshness."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(sent)
+        answer = HTTPResponse(connection)
+        answer.begin()
+        stated = {"status": answer.status, "freshness": answer.getheader("bardo-freshness")}
+        return json.loads(answer.read()) | stated
+
+
+@pytest.mark.row("X-13")
+def test_a_refusal_before_the_head_is_read_is_a_document_that_states_no_freshness(server: Served) -> None:
+    slow = b"GET /v1/golems HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "
+    for sent, status in ((b"no request\r\n\r\n", 400), (slow, 408), (slow + b"y" * HEAD_BYTES_MAX, 431)):
+        refused = document_after(server.url, sent)
+        assert (refused["status"], refused["freshness"]) == (status, "null")
+        assert all(refused[name] for name in ("error", "message", "cure"))
+
+
+@pytest.mark.row("X-13")
+def test_a_connection_too_many_is_refused_with_a_document(two_owners_home: Path, tmp_path: Path) -> None:
+    asking = request_bytes("GET", "/v1/golems", {})
+    with served(copy_home(two_owners_home, tmp_path / "home"), seconds=60, connections=1) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        assert document_after(server.url, asking)["status"] == 401
+        with socket.create_connection((host, int(port)), timeout=60):
+            refused = document_after(server.url, asking)
+        assert (refused["status"], refused["error"], refused["freshness"]) == (503, "BusyError", "null")

@@ -16,8 +16,8 @@ from tests.support.homes.server_routes import GET_ROUTES, POST_ROUTES, path_for,
 from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.records.writer_records import changed, line
 
-SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:path}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
-         "/v1/golems/{golem_id:path}/records", "/v1/search", "/v1/lineage"}  # fmt: skip
+SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
+         "/v1/golems/{golem_id:golem}/records", "/v1/search", "/v1/lineage"}  # fmt: skip
 """Routes that show something of the owner of the token."""
 
 EPISODE = {"tool": "swap", "outcome": {}, "reflection": "swaps are cheap at night", "chain": ""}

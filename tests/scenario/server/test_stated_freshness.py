@@ -37,7 +37,7 @@ def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return copied
 
 
-FIELDS = ["as_of", "cycle", "tick", "log_version", "lag_ticks"]
+FIELDS = ["as_of", "cycle", "tick", "log_version", "life_version", "lag_ticks"]
 
 
 def stated(answer: httpx.Response) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_every_route_states_the_freshness_of_the_owners_view(
                 refused = asks.get(f"{path_for(path, own)}{'&' if '?' in path else '?'}unknown=1")
                 assert stated(refused) == view or refused.is_success, path
             for path in POST_ROUTES:
-                refused = asks.post(path.replace("{golem_id:path}", own.golem))
+                refused = asks.post(path.replace("{golem_id:golem}", own.golem))
                 assert refused.is_client_error, path
                 assert stated(refused) in (view, {**view, "cycle": None, "lag_ticks": None}), path
             assert stated(asks.get("/none")) == stated(asks.delete("/v1/golems")) == view

@@ -33,7 +33,12 @@ class Served:
 
 @contextmanager
 def served(
-    root: Path, *owners: str, seconds: float = 1.0, memory: bool = True, merge_seconds: float = 300.0
+    root: Path,
+    *owners: str,
+    seconds: float = 1.0,
+    memory: bool = True,
+    merge_seconds: float = 300.0,
+    connections: int = 512,
 ) -> Iterator[Served]:
     """Serve a home on a free port until the block ends.
 
@@ -42,12 +47,13 @@ def served(
     seconds : time for heads and for parts of bodies
     memory : whether the memory tools are on
     merge_seconds : time between merges of files of life events
+    connections : connections beyond this number get 503
     """
     issued = OwnerTokens(Home.open(root))
     tokens = {owner: issued.issue(owner, f"secret of {owner}", NOW) for owner in (*owners, None)}
     ours, theirs = CONTEXT.Pipe()
     environ = {**os.environ, "BARDO_MEMORY_ENABLED": str(memory).lower()}
-    process = CONTEXT.Process(target=_serve, args=(root, seconds, merge_seconds, environ, theirs))
+    process = CONTEXT.Process(target=_serve, args=(root, seconds, merge_seconds, connections, environ, theirs))
     process.start()
     theirs.close()
     try:
@@ -63,7 +69,9 @@ def served(
             raise AssertionError("the server did not stop within 30 s of SIGTERM")
 
 
-def _serve(root: Path, seconds: float, merge_seconds: float, environ: Mapping[str, str], ready: Connection) -> None:
+def _serve(
+    root: Path, seconds: float, merge_seconds: float, connections: int, environ: Mapping[str, str], ready: Connection
+) -> None:
     """Run the server in this process, in wall-clock time."""
     os.environ.update(environ)
     from bardo_pipeline.clock import utc_now
@@ -71,6 +79,6 @@ def _serve(root: Path, seconds: float, merge_seconds: float, environ: Mapping[st
 
     settings = ServeSettings(
         port=0, head_seconds=seconds, chunk_seconds=seconds, body_seconds=3 * seconds, merge_seconds=merge_seconds,
-        drain="thread",
+        connections_max=connections, drain="thread",
     )  # fmt: skip
     serve_http(root, settings, clock=utc_now, environ=environ, on_ready=ready.send)

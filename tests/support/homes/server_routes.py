@@ -25,19 +25,19 @@ GET_ROUTES = {
     "/v1/status": "/v1/status",
     "/v1/golems": "/v1/golems",
     "/v1/tools": "/v1/tools",
-    "/v1/golems/{golem_id:path}": "/v1/golems/{golem}",
-    "/v1/golems/{golem_id:path}/entries": "/v1/golems/{golem}/entries?status=any",
-    "/v1/golems/{golem_id:path}/records": "/v1/golems/{golem}/records",
-    "/v1/golems/{golem_id:path}/warnings": "/v1/golems/{golem}/warnings?action=swap",
-    "/v1/golems/{golem_id:path}/advice": "/v1/golems/{golem}/advice",
+    "/v1/golems/{golem_id:golem}": "/v1/golems/{golem}",
+    "/v1/golems/{golem_id:golem}/entries": "/v1/golems/{golem}/entries?status=any",
+    "/v1/golems/{golem_id:golem}/records": "/v1/golems/{golem}/records",
+    "/v1/golems/{golem_id:golem}/warnings": "/v1/golems/{golem}/warnings?action=swap",
+    "/v1/golems/{golem_id:golem}/advice": "/v1/golems/{golem}/advice",
     "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
     "/v1/search": "/v1/search?words=pool&limit=50",
     "/v1/lineage": "/v1/lineage?entry={entry}",
 }
 """Route -> a path that reads it; {names} stand for belongings of an owner."""
 
-POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:path}/experiences", "/v1/ask", "/v1/search", "/v1/records",
-               "/v1/golems/{golem_id:path}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}/experiences", "/v1/ask", "/v1/search", "/v1/records",
+               "/v1/golems/{golem_id:golem}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
 
 
 def path_for(path: str, own: Belongings) -> str:
