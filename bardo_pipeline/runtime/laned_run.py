@@ -86,8 +86,7 @@ class LanedRun(FleetRun):
             while self._lanes or self._dead or self._batch:
                 for lane in self._turns():
                     self._step_lane(lane)
-                    # one of these between two steps; the process holds the lock during a batch
-                    if deaths.is_busy or not self._commit_lane():
+                    if deaths.is_busy or not self._commit_lane():  # the process holds the lock during a batch
                         self._complete_deaths(deaths)
                     on_progress(self._progress())
                 if not self._lanes:
@@ -159,16 +158,14 @@ class LanedRun(FleetRun):
         """
         if deaths.has_finished() or (deaths.is_busy and wait):
             self._bundles = deaths.bundles()
-        if deaths.is_busy:
-            return
-        if self._batch:
+        if self._batch and not deaths.is_busy:
             stop = self._batch[0].stop
             lives = {dead.golem_id: dead.birth for dead in self._batch if dead.stop == stop}
             heirs = self._heirs(lives, {g: self._bundles[g] for g in lives if g in self._bundles}, stop)
             if heirs:
                 self._begin_lane(heirs, stop)
             self._batch = [dead for dead in self._batch if dead.stop != stop]
-        elif self._dead:
+        elif self._dead and not deaths.is_busy:
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
             gone = {dead.golem_id for dead in self._batch}
             self._commit(gone)  # a bundle is made from the curation of the golem's last cycle
