@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.context import DerivationContext
@@ -26,10 +25,10 @@ from bardo_pipeline.storage.home import bucket_of
 LANED_GOLEMS_MIN = 129
 """Golems from which on a run has lanes; the deaths of a smaller fleet take about a second."""
 
-LANE_GOLEMS_MAX = 384
+LANE_GOLEMS_MAX = 256
 """Golems in a lane; the records of a cycle of so many are written and curated in less than a second."""
 
-BATCH_GOLEMS_MAX = 32
+BATCH_GOLEMS_MAX = 16
 """Deaths that are completed at a time, which bounds how long the derivation lock is held."""
 
 
@@ -77,6 +76,7 @@ class LanedRun(FleetRun):
         self._lanes: list[_Lane] = []
         self._dead: deque[_Dead] = deque()
         self._batch: list[_Dead] = []
+        self._bundles: dict[str, str] = {}
         self._front = 0
 
     def live(self, on_progress: Callable[[Progress], None] = lambda _: None) -> Ending:
@@ -86,9 +86,8 @@ class LanedRun(FleetRun):
             while self._lanes or self._dead or self._batch:
                 for lane in self._turns():
                     self._step_lane(lane)
-                    self._complete_deaths(deaths)
-                    if not deaths.is_busy:  # the process holds the lock during a batch
-                        self._commit_lane()
+                    if deaths.is_busy or not self._commit_lane():  # the process holds the lock during a batch
+                        self._complete_deaths(deaths)
                     on_progress(self._progress())
                 if not self._lanes:
                     self._complete_deaths(deaths, wait=True)
@@ -144,27 +143,28 @@ class LanedRun(FleetRun):
             lane.pending += 1
             self._add_lane(lane)
 
-    def _commit_lane(self) -> None:
-        """Write the curation of one lane that has enough of it."""
-        for lane in self._lanes:
-            if lane.pending >= COMMIT_CHUNKS:
-                self._commit(set(lane.fleet.golem_ids))
-                lane.pending = 0
-                break
+    def _commit_lane(self) -> bool:
+        """Write the curation of the first lane that has enough of it; return whether there is one."""
+        full = next((lane for lane in self._lanes if lane.pending >= COMMIT_CHUNKS), None)
+        if full is not None:
+            self._commit(set(full.fleet.golem_ids))
+            full.pending = 0
+        return full is not None
 
     def _complete_deaths(self, deaths: DeathProcess, *, wait: bool = False) -> None:
-        """Welcome the heirs of a completed batch, or else begin the next one; both at once would delay the next step.
+        """Welcome the heirs of one cycle's end from a completed batch, or else begin the next batch.
 
         wait: wait for the end of the running batch.
         """
         if deaths.has_finished() or (deaths.is_busy and wait):
-            bundles = deaths.bundles()
-            for stop, some in groupby(self._batch, key=lambda dead: dead.stop):
-                lives = {dead.golem_id: dead.birth for dead in some}
-                heirs = self._heirs(lives, {g: bundles[g] for g in lives if g in bundles}, stop)
-                if heirs:
-                    self._begin_lane(heirs, stop)
-            self._batch = []
+            self._bundles = deaths.bundles()
+        if self._batch and not deaths.is_busy:
+            stop = self._batch[0].stop
+            lives = {dead.golem_id: dead.birth for dead in self._batch if dead.stop == stop}
+            heirs = self._heirs(lives, {g: self._bundles[g] for g in lives if g in self._bundles}, stop)
+            if heirs:
+                self._begin_lane(heirs, stop)
+            self._batch = [dead for dead in self._batch if dead.stop != stop]
         elif self._dead and not deaths.is_busy:
             self._batch = [self._dead.popleft() for _ in range(min(len(self._dead), BATCH_GOLEMS_MAX))]
             gone = {dead.golem_id for dead in self._batch}

@@ -61,6 +61,38 @@ def test_a_run_without_founders_lives_the_golems_that_wait(tmp_path: Path) -> No
     assert (result.births, result.records) == (1, 60)
 
 
+class PatientProcess(DeathProcess):
+    """A process whose batch lasts until it is asked for the second time."""
+
+    asked = 0
+
+    def has_finished(self) -> bool:
+        self.asked = self.asked + 1 if self.is_busy else 0
+        return self.asked > 1 and self._pipe.poll(None)
+
+
+class WatchedRun(LanedRun):
+    """A run in lanes that counts commits of curation and begun lanes since the last step."""
+
+    work = 0
+
+    def _commit(self, *golems: Any) -> None:
+        self.work += 1
+        super()._commit(*golems)
+
+    def _begin_lane(self, *births: Any) -> None:
+        self.work += 1
+        super()._begin_lane(*births)
+
+    def _step_lane(self, lane: Any) -> None:
+        self.work = 0
+        super()._step_lane(lane)
+
+    def _progress(self) -> Any:
+        assert self.work <= 1, "the fleet waits for one commit or one welcome between two steps"
+        return super()._progress()
+
+
 def content(stores: DerivationContext) -> dict[str, Any]:
     """Fingerprints of all tables, records by golem and tick, and ids of all life events."""
     derive_everything(stores, now=NOW)
@@ -75,9 +107,11 @@ def content(stores: DerivationContext) -> dict[str, Any]:
 def test_a_run_in_lanes_writes_what_a_plain_run_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laned_run, "LANE_GOLEMS_MAX", 3)
     monkeypatch.setattr(laned_run, "BATCH_GOLEMS_MAX", 2)
+    monkeypatch.setattr(laned_run, "COMMIT_CHUNKS", 2)
+    monkeypatch.setattr(laned_run, "DeathProcess", PatientProcess)
     plain, laned = opened(tmp_path / "plain"), opened(tmp_path / "laned")
     expected, _ = ending(plain, FleetRun, 7)
-    result, progress = ending(laned, LanedRun, 7)
+    result, progress = ending(laned, WatchedRun, 7)
     assert result == expected
     assert expected.deaths > 7, "heirs die too"
     assert expected.births > 14
