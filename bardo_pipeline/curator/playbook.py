@@ -81,10 +81,8 @@ class Playbooks:
         is_choice = state.structures.choices()[state["structure"][rows]]
         is_about = proven & is_choice
         verdicts = choice_rules.verdicts_of(state, golem, rows[is_about], now[is_about], policy)
-        signs, chosen = (
-            choice_rules.recentring_signs(verdicts, policy),
-            choice_rules.choices_of(verdicts, state, policy),
-        )
+        signs = choice_rules.recentring_signs(verdicts, policy)
+        chosen = choice_rules.choices_of(verdicts, state, policy)
         wanted = thresholds(state, golem, rows[proven & ~is_choice], base, policy, signs).tolist()
         owner = state["golem"][rows]
         staged_ids: dict[int, list[str]] = {}
@@ -151,12 +149,8 @@ def rule_rows(
     place = index_of(golem, state["golem"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     now = state.confidence_at(rows, at_us[place], policy.decay)
-    limit = np.where(
-        state["kind"][rows] == WARNING,
-        ppm(policy.playbook.block_confidence_min),
-        ppm(policy.playbook.heuristic_confidence_min),
-    )
-    sure = now >= limit
+    limits = ppm(policy.playbook.block_confidence_min), ppm(policy.playbook.heuristic_confidence_min)
+    sure = now >= np.where(state["kind"][rows] == WARNING, *limits)
     return rows[sure], now[sure]
 
 
@@ -186,14 +180,9 @@ def thresholds(
 
 
 def playbook_markdown(
-    golem_id: str,
-    version: int,
-    values: tuple[float, ...],
-    choices: Choices,
-    rules: list[tuple[str, str, int]],
-    staged: list[tuple[str, str, int]],
-    instincts: tuple[str, ...] = (),
-) -> str:
+    golem_id: str, version: int, values: tuple[float, ...], choices: Choices, rules: list[tuple[str, str, int]],
+    staged: list[tuple[str, str, int]], instincts: tuple[str, ...] = (),
+) -> str:  # fmt: skip
     """Write PLAYBOOK.md. rules, staged: (kind, text, confidence in ppm); instincts: a line per inherited default."""
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]

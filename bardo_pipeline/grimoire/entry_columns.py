@@ -40,13 +40,8 @@ def floor_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
 
 def confidence_of(entries: pa.Table, at_us: Int64Array | int, policy: DecayPolicy) -> Int64Array:
     """Return the confidence of each row in ppm at a moment (UTC microseconds, one for all or one per row)."""
-    return conf.confidence_at(
-        int_column(entries, "confidence_ppm"),
-        micros(entries, "anchor_at"),
-        at_us,
-        half_life_of(entries, policy),
-        floor_of(entries, policy),
-    )
+    held, anchor_us = int_column(entries, "confidence_ppm"), micros(entries, "anchor_at")
+    return conf.confidence_at(held, anchor_us, at_us, half_life_of(entries, policy), floor_of(entries, policy))
 
 
 def int_column(table: pa.Table, name: str) -> Int64Array:

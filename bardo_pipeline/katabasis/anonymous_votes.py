@@ -150,12 +150,8 @@ def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Arra
     causes: VOTE_CAUSE_SCHEMA, the owners' private tables. deaths: DEATH_SCHEMA of the recorded deaths. Death votes of
     living golems are left out.
     """
-    backed = query_tables(
-        BACKED,
-        votes=votes.select(["vote_id", "is_death_vote", "at"]),
-        causes=causes.select(["vote_id", "golem_id"]),
-        deaths=deaths.select(["golem_id", "at"]),
-    )
+    votes, causes = votes.select(["vote_id", "is_death_vote", "at"]), causes.select(["vote_id", "golem_id"])
+    backed = query_tables(BACKED, votes=votes, causes=causes, deaths=deaths.select(["golem_id", "at"]))
     return contiguous(backed.column("vote_id")).cast(pa.string())
 
 

@@ -126,7 +126,7 @@ def gather_evidence(
         mood_sums, causes = np.zeros((0, 3), np.int64), np.zeros((0, 2), np.int64)
         return Evidence(none, none, none, none, none, none, mood_sums, none, none, causes, none, none)
     group = _packed(_packed(golem, cycle)[row], structure)  # fewer keys to sort by
-    order = _order(group, window, cause)
+    order = order_of(group, window, cause)
     row, value, group, window = row[order], value[order], group[order], window[order]
     witness = np.flatnonzero(np.r_[True, (group[1:] != group[:-1]) | (window[1:] != window[:-1])])
     findings = np.diff(np.r_[witness, len(row)])
@@ -135,19 +135,12 @@ def gather_evidence(
     groups = np.flatnonzero(np.diff(group[witness], prepend=-1))
     starts = witness[groups]
     return Evidence(
-        golem=golem[row[starts]],
-        cycle=cycle[row[starts]],
-        structure=structure[order[starts]],
-        count=np.diff(np.r_[groups, len(witness)]),
-        total=np.add.reduceat(effect, groups),
-        squares=np.add.reduceat(effect * effect, groups),
-        mood=np.add.reduceat(witness_mood, groups, axis=0),
-        first=starts,
-        stop=np.r_[starts[1:], len(row)],
-        cause_tick=np.stack([cause[order], second[order]], axis=1),
-        reading=value,
-        day=day[order],
-    )
+        golem=golem[row[starts]], cycle=cycle[row[starts]], structure=structure[order[starts]],
+        count=np.diff(np.r_[groups, len(witness)]), total=np.add.reduceat(effect, groups),
+        squares=np.add.reduceat(effect * effect, groups), mood=np.add.reduceat(witness_mood, groups, axis=0),
+        first=starts, stop=np.r_[starts[1:], len(row)], cause_tick=np.stack([cause[order], second[order]], axis=1),
+        reading=value, day=day[order],
+    )  # fmt: skip
 
 
 def _packed(first: Int64Array, second: Int64Array) -> Int64Array:
@@ -155,7 +148,7 @@ def _packed(first: Int64Array, second: Int64Array) -> Int64Array:
     return np.asarray(first * (int(second.max(initial=0)) + 1) + second)
 
 
-def _order(*keys: Int64Array) -> Int64Array:
+def order_of(*keys: Int64Array) -> Int64Array:
     """Return the positions in ascending order of the keys, the first of which decides first. Equal ones stay in order.
 
     Keys that fit into one number are sorted as one, which takes a sixth of the time.
