@@ -35,7 +35,7 @@ def request_due(
 
     Parameters
     ----------
-    due : names of the home and of what is due; the same names mean the same work
+    due : names of the home and of the due work; the same names mean the same work
     why : reason for people, a tag of the run
     """
     if is_active(instance, job_name):

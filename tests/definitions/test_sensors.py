@@ -1,4 +1,4 @@
-"""Sensors and the schedule: they request a run for what is due until a run has done it."""
+"""Sensors and the schedule: they request a run for due work until a run has done it."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

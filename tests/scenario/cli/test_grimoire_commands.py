@@ -92,7 +92,7 @@ def test_an_invalid_override_is_refused_with_a_reason(home: Path) -> None:
             "--confidence",
             "1.7",
         ): "confidence: Input should be less than or equal to 1, not 1.7",
-        ("correct", golem, entry, "--confidence", "nan"): "confidence: ",
+        ("correct", golem, entry, "--confidence", "nan"): "Invalid value for '--confidence'",
         ("correct", golem, entry): "a correction names a confidence, a verdict, a decay class or a note",
         ("correct", golem, entry, "--verdict", "pays"): "a verdict needs a confidence",
         ("correct", golem, entry, "--decay-class", "fact"): "decay_class: ",
