@@ -150,6 +150,11 @@ def noted_version(table: Path) -> int:
         return -1
 
 
+def remove_note(table: Path) -> None:
+    """Delete the note beside a table whose folder is about to be replaced by another one."""
+    _note_path(table).unlink(missing_ok=True)
+
+
 def _note_path(table: Path) -> Path:
     return table.with_name(f"{table.name}.version")
 

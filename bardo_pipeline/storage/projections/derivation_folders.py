@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
+from bardo_pipeline.storage.delta.durable_commits import remove_note
 from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file, sync_folder
 
 _NAME = "derivation.json"
@@ -69,6 +70,7 @@ def link_tree(source: Path, target: Path) -> None:
         except FileNotFoundError:  # maintenance deleted a file meanwhile
             if attempt + 1 == _ATTEMPTS:
                 raise
+    remove_note(target)
     if target.exists():
         old = target.with_name(f".{target.name}-linked")
         shutil.rmtree(old, ignore_errors=True)
