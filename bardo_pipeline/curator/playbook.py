@@ -180,9 +180,14 @@ def thresholds(
 
 
 def playbook_markdown(
-    golem_id: str, version: int, values: tuple[float, ...], choices: Choices, rules: list[tuple[str, str, int]],
-    staged: list[tuple[str, str, int]], instincts: tuple[str, ...] = (),
-) -> str:  # fmt: skip
+    golem_id: str,
+    version: int,
+    values: tuple[float, ...],
+    choices: Choices,
+    rules: list[tuple[str, str, int]],
+    staged: list[tuple[str, str, int]],
+    instincts: tuple[str, ...] = (),
+) -> str:
     """Write PLAYBOOK.md. rules, staged: (kind, text, confidence in ppm); instincts: a line per inherited default."""
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]

@@ -147,9 +147,12 @@ def _export(call: ToolCall, arguments: ExportGrimoireArguments) -> ExportGrimoir
         make_folder(path.parent)
         replace_file(path, packed)
     return ExportGrimoireResult(
-        path=str(path), episodes_exported=len(archive.episodes), insights_exported=len(archive.insights),
-        strategies_exported=len(archive.strategies), file_size_bytes=path.stat().st_size,
-    )  # fmt: skip
+        path=str(path),
+        episodes_exported=len(archive.episodes),
+        insights_exported=len(archive.insights),
+        strategies_exported=len(archive.strategies),
+        file_size_bytes=path.stat().st_size,
+    )
 
 
 def _episodes(call: ToolCall, include_decayed: bool) -> list[ArchivedEpisode]:
@@ -225,10 +228,13 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
     archive = archive.model_copy(update={"insights": tuple(i for i in archive.insights if i.content not in held)})
     events = _imported_events(call, archive, arguments.import_confidence)
     fact = ArchiveImported(
-        content_hash=content_hash, from_golem_id=archive.golem_id, episode_count=len(archive.episodes),
-        insight_count=len(archive.insights), strategy_count=len(archive.strategies),
+        content_hash=content_hash,
+        from_golem_id=archive.golem_id,
+        episode_count=len(archive.episodes),
+        insight_count=len(archive.insights),
+        strategy_count=len(archive.strategies),
         confidence=arguments.import_confidence,
-    )  # fmt: skip
+    )
     summary = f"Imported {len(archive.episodes)} episodes, {len(archive.insights)} insights, "
     counts = call.record_events(
         [] if arguments.dry_run else [*events, call.event(fact)],
@@ -236,10 +242,14 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
         counted=("TextStored", "InsightManaged", "StrategyStored", "ArchiveImported"),
     )
     return ImportGrimoireResult(
-        episodes_imported=len(archive.episodes), insights_imported=len(archive.insights),
-        strategies_imported=len(archive.strategies), confidence_override=arguments.import_confidence,
-        dry_run=arguments.dry_run, dream_queued=not arguments.dry_run, counts=counts,
-    )  # fmt: skip
+        episodes_imported=len(archive.episodes),
+        insights_imported=len(archive.insights),
+        strategies_imported=len(archive.strategies),
+        confidence_override=arguments.import_confidence,
+        dry_run=arguments.dry_run,
+        dream_queued=not arguments.dry_run,
+        counts=counts,
+    )
 
 
 def read_archive(call: ToolCall, path: str) -> tuple[str, GrimoireArchive]:
@@ -299,11 +309,21 @@ def _imported_events(call: ToolCall, archive: GrimoireArchive, confidence: float
         )  # fmt: skip
         event = call.event(text, len(events))
         added = InsightManaged(
-            number=number, insight_id=event.event_id, operation="ADD", content=insight.content, category=category,
-            chain=insight.chain, token_pair=insight.token_pair, confidence=confidence * attenuation**insight.crossings,
-            source="import", text_id=event.event_id, structure=None, evidence=(), crossings=insight.crossings + 1,
+            number=number,
+            insight_id=event.event_id,
+            operation="ADD",
+            content=insight.content,
+            category=category,
+            chain=insight.chain,
+            token_pair=insight.token_pair,
+            confidence=confidence * attenuation**insight.crossings,
+            source="import",
+            text_id=event.event_id,
+            structure=None,
+            evidence=(),
+            crossings=insight.crossings + 1,
             reason=f"imported from golem {archive.golem_id}",
-        )  # fmt: skip
+        )
         events += [event, call.event(added, len(events))]
     events += [call.event(fact, len(events)) for fact in _imported_strategies(call, archive)]
     return events
@@ -325,10 +345,14 @@ def _imported_strategies(call: ToolCall, archive: GrimoireArchive) -> Iterator[S
             name = f"{name[:200]} ({archive.golem_id[:50]})"
             newest = own.get(name)
         yield StrategyStored(
-            strategy_name=name, version=1 if newest is None else newest["version"] + 1,
-            description=strategy.description, parameters=json_text(strategy.parameters, "parameters"),
-            chains=strategy.chains, token_pairs=strategy.token_pairs, from_golem_id=archive.golem_id,
-        )  # fmt: skip
+            strategy_name=name,
+            version=1 if newest is None else newest["version"] + 1,
+            description=strategy.description,
+            parameters=json_text(strategy.parameters, "parameters"),
+            chains=strategy.chains,
+            token_pairs=strategy.token_pairs,
+            from_golem_id=archive.golem_id,
+        )
 
 
 EXPORT_GRIMOIRE = Tool(

@@ -297,11 +297,16 @@ def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> Consolidate
     summary = f"{created} insights created, {len(decayed)} episodes decayed"
     counts = call.record([] if arguments.dry_run else facts, summary, counted="EpisodesConsolidated")
     return ConsolidateResult(
-        episodes_processed=min(len(waiting), arguments.max_episodes), clusters_found=len(clusters),
-        insights_created=created, insights_reinforced=reinforced, episodes_decayed=len(decayed),
-        duration_ms=max(0, round((call.clock() - call.at).total_seconds() * 1_000)), insights=tuple(proposals),
-        adjustments_staged=len(staged), counts=counts,
-    )  # fmt: skip
+        episodes_processed=min(len(waiting), arguments.max_episodes),
+        clusters_found=len(clusters),
+        insights_created=created,
+        insights_reinforced=reinforced,
+        episodes_decayed=len(decayed),
+        duration_ms=max(0, round((call.clock() - call.at).total_seconds() * 1_000)),
+        insights=tuple(proposals),
+        adjustments_staged=len(staged),
+        counts=counts,
+    )
 
 
 CONSOLIDATE = Tool(

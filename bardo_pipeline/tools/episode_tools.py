@@ -120,9 +120,12 @@ def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResu
         after=stored.count_after,
     )
     return StoreEpisodeResult(
-        episode_id=stored.text_id, importance=text.importance, vector_dimension=stored.dimension, counts=counts,
+        episode_id=stored.text_id,
+        importance=text.importance,
+        vector_dimension=stored.dimension,
+        counts=counts,
         estimated_retention_until=stored.retained_until.isoformat(),
-    )  # fmt: skip
+    )
 
 
 def episode_text(arguments: StoreEpisodeArguments) -> StoredText:

@@ -158,11 +158,15 @@ def _record_outcome(call: ToolCall, arguments: RecordOutcomeArguments) -> Record
             "memory_record_execution before it settles"
         )
     fact = OutcomeRecorded(
-        execution_id=arguments.execution_id, realized_micros=round(arguments.realized_pnl * 1e6),
-        fees_micros=micros(arguments.fees_earned), impermanent_loss_micros=micros(arguments.impermanent_loss),
-        unrealized_micros=micros(arguments.unrealized_pnl), gas_micros=round(arguments.gas_used_usd * 1e6),
-        slippage_bps=arguments.slippage_actual, reflection=arguments.reflection or None,
-    )  # fmt: skip
+        execution_id=arguments.execution_id,
+        realized_micros=round(arguments.realized_pnl * 1e6),
+        fees_micros=micros(arguments.fees_earned),
+        impermanent_loss_micros=micros(arguments.impermanent_loss),
+        unrealized_micros=micros(arguments.unrealized_pnl),
+        gas_micros=round(arguments.gas_used_usd * 1e6),
+        slippage_bps=arguments.slippage_actual,
+        reflection=arguments.reflection or None,
+    )
     outcomes = call.contents("OutcomeRecorded", execution_id=fact.execution_id)
     if outcomes:
         _check_repeated(fact.model_dump(exclude={"reflection"}), outcomes[0])

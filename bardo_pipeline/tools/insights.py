@@ -117,11 +117,19 @@ def _matches(insight: Insight, arguments: GetInsightsArguments) -> bool:
 
 def _shown(insight: KnownInsight) -> Insight:
     return Insight(
-        id=insight.insight_id, content=insight.content, category=insight.category, confidence=insight.confidence,
-        chain=insight.chain, token_pair=insight.token_pair, created_at=insight.created_at.isoformat(),
-        updated_at=insight.updated_at.isoformat(), upvotes=insight.upvotes, downvotes=insight.downvotes,
-        kind="insight", source=insight.source,
-    )  # fmt: skip
+        id=insight.insight_id,
+        content=insight.content,
+        category=insight.category,
+        confidence=insight.confidence,
+        chain=insight.chain,
+        token_pair=insight.token_pair,
+        created_at=insight.created_at.isoformat(),
+        updated_at=insight.updated_at.isoformat(),
+        upvotes=insight.upvotes,
+        downvotes=insight.downvotes,
+        kind="insight",
+        source=insight.source,
+    )
 
 
 def entry_insights(call: ToolCall) -> list[Insight]:
@@ -134,13 +142,21 @@ def entry_insights(call: ToolCall) -> list[Insight]:
     confidence = confidence_of(rows, at_us, call.context.policy.decay)
     return [
         Insight(
-            id=row["entry_id"], content=row["text"], category=row["category"], confidence=int(now) / PPM,
-            chain=row["chain"], token_pair=row["pair"], created_at=row["created_at"].isoformat(),
-            updated_at=row["validated_at"].isoformat(), upvotes=row["validations"], downvotes=row["contradictions"],
-            kind=row["kind"], source=row["provenance"],
+            id=row["entry_id"],
+            content=row["text"],
+            category=row["category"],
+            confidence=int(now) / PPM,
+            chain=row["chain"],
+            token_pair=row["pair"],
+            created_at=row["created_at"].isoformat(),
+            updated_at=row["validated_at"].isoformat(),
+            upvotes=row["validations"],
+            downvotes=row["contradictions"],
+            kind=row["kind"],
+            source=row["provenance"],
         )
         for row, now in zip(rows.to_pylist(), confidence.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 # operations
@@ -166,9 +182,13 @@ def _managed(
     insight_id: str, operation: str, before: float, after: float, counts: WriteCounts, takes_effect: str = "at once"
 ) -> ManageInsightResult:
     return ManageInsightResult(
-        insight_id=insight_id, operation=operation, confidence_before=before, confidence_after=after,
-        takes_effect=takes_effect, counts=counts,
-    )  # fmt: skip
+        insight_id=insight_id,
+        operation=operation,
+        confidence_before=before,
+        confidence_after=after,
+        takes_effect=takes_effect,
+        counts=counts,
+    )
 
 
 def _check(arguments: ManageInsightArguments) -> None:
@@ -188,9 +208,15 @@ def _fact(
 ) -> InsightManaged:  # fmt: skip
     return InsightManaged(
         **arguments.model_dump(include={"operation", "content", "category", "chain", "token_pair", "reason"}),
-        number=operation_count(call) + 1, insight_id=insight_id, text_id=text_id, confidence=confidence, source=source,
-        structure=None, evidence=(), crossings=0,
-    )  # fmt: skip
+        number=operation_count(call) + 1,
+        insight_id=insight_id,
+        text_id=text_id,
+        confidence=confidence,
+        source=source,
+        structure=None,
+        evidence=(),
+        crossings=0,
+    )
 
 
 def operation_count(call: ToolCall) -> int:

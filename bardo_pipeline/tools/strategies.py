@@ -116,10 +116,14 @@ def newest_versions(call: ToolCall) -> dict[str, dict[str, Any]]:
 def _store(call: ToolCall, arguments: StoreStrategyArguments) -> StoreStrategyResult:
     newest = newest_versions(call).get(arguments.strategy_name)
     fact = StrategyStored(
-        strategy_name=arguments.strategy_name, version=1 if newest is None else newest["version"] + 1,
-        description=arguments.description, parameters=json_text(arguments.parameters, "parameters"),
-        chains=arguments.chains, token_pairs=arguments.token_pairs, from_golem_id=None,
-    )  # fmt: skip
+        strategy_name=arguments.strategy_name,
+        version=1 if newest is None else newest["version"] + 1,
+        description=arguments.description,
+        parameters=json_text(arguments.parameters, "parameters"),
+        chains=arguments.chains,
+        token_pairs=arguments.token_pairs,
+        from_golem_id=None,
+    )
     is_new = newest is None or any(_comparable(newest[name]) != _comparable(getattr(fact, name)) for name in _CONTENT)
     version = fact.version if is_new else newest["version"]  # type: ignore[index]  # an unchanged one has a newest
     summary = f"Stored version {version} of strategy {fact.strategy_name}"
@@ -159,24 +163,36 @@ def _matches(row: dict[str, Any], arguments: RetrieveStrategiesArguments) -> boo
 
 def _staged(row: dict[str, Any]) -> StagedAdjustments:
     return StagedAdjustments(
-        features=orjson.loads(row["features"]), failure_count=row["failure_count"], hypothesis=row["hypothesis"],
-        suggested_adjustments=tuple(row["adjustments"]), staged_at=row["at"].isoformat(),
-    )  # fmt: skip
+        features=orjson.loads(row["features"]),
+        failure_count=row["failure_count"],
+        hypothesis=row["hypothesis"],
+        suggested_adjustments=tuple(row["adjustments"]),
+        staged_at=row["at"].isoformat(),
+    )
 
 
 def _stored(
-    golem_id: str, row: dict[str, Any], performance: dict[str, Performance] | None,
+    golem_id: str,
+    row: dict[str, Any],
+    performance: dict[str, Performance] | None,
     staged: dict[tuple[str, int | None], list[StagedAdjustments]],
-) -> StoredStrategy:  # fmt: skip
+) -> StoredStrategy:
     name = row["strategy_name"]
     own = None if performance is None else StrategyPerformance(**performance.get(name, Performance())._asdict())
     return StoredStrategy(
-        strategy_id=strategy_id(golem_id, name), strategy_name=name, version=row["version"],
-        parameters=orjson.loads(row["parameters"]), description=row["description"], chains=tuple(row["chains"]),
-        token_pairs=tuple(row["token_pairs"]), created_at=row["created_at"].isoformat(),
-        updated_at=row["at"].isoformat(), from_golem_id=row["from_golem_id"], performance=own,
+        strategy_id=strategy_id(golem_id, name),
+        strategy_name=name,
+        version=row["version"],
+        parameters=orjson.loads(row["parameters"]),
+        description=row["description"],
+        chains=tuple(row["chains"]),
+        token_pairs=tuple(row["token_pairs"]),
+        created_at=row["created_at"].isoformat(),
+        updated_at=row["at"].isoformat(),
+        from_golem_id=row["from_golem_id"],
+        performance=own,
         staged_adjustments=tuple(staged.get((name, row["version"]), ())),
-    )  # fmt: skip
+    )
 
 
 STORE_STRATEGY = Tool(

@@ -70,10 +70,17 @@ def create(state: GrimoireState, rows: Int64Array, sign: Int64Array, wave: Cycle
     place = wave.place(state, rows)
     at = wave.at_us[place]
     for name, value in (
-        ("status", grimoire.ACTIVE), ("kind", grimoire.INSIGHT), ("sign", sign), ("confidence_ppm", confidence),
-        ("confidence_origin_ppm", confidence), ("origin", state["golem"][rows]), ("created_cycle", wave.cycle[place]),
-        ("anchor_us", at), ("created_us", at), ("validated_us", at),
-    ):  # fmt: skip
+        ("status", grimoire.ACTIVE),
+        ("kind", grimoire.INSIGHT),
+        ("sign", sign),
+        ("confidence_ppm", confidence),
+        ("confidence_origin_ppm", confidence),
+        ("origin", state["golem"][rows]),
+        ("created_cycle", wave.cycle[place]),
+        ("anchor_us", at),
+        ("created_us", at),
+        ("validated_us", at),
+    ):
         state[name][rows] = value
     for name in ("validations", "contradictions", "generation", "provenance", "is_anti_knowledge", "is_bloodstain"):
         state[name][rows] = 0
@@ -89,9 +96,14 @@ def vote(state: GrimoireState, rows: Int64Array, confidence: Int64Array, at: Int
 
 
 def vote_both_ways(
-    state: GrimoireState, rows: Int64Array, before: Int64Array, at: Int64Array, agrees: BoolArray, opposes: BoolArray,
+    state: GrimoireState,
+    rows: Int64Array,
+    before: Int64Array,
+    at: Int64Array,
+    agrees: BoolArray,
+    opposes: BoolArray,
     policy: Policy,
-) -> None:  # fmt: skip
+) -> None:
     """Upvote and downvote the marked rows, starting from their confidence before the vote in ppm."""
     up, down = ppm(policy.curator.upvote), ppm(policy.curator.downvote)
     vote(state, rows[agrees], before[agrees] + up, at[agrees], "validations")

@@ -135,12 +135,19 @@ def gather_evidence(
     groups = np.flatnonzero(np.diff(group[witness], prepend=-1))
     starts = witness[groups]
     return Evidence(
-        golem=golem[row[starts]], cycle=cycle[row[starts]], structure=structure[order[starts]],
-        count=np.diff(np.r_[groups, len(witness)]), total=np.add.reduceat(effect, groups),
-        squares=np.add.reduceat(effect * effect, groups), mood=np.add.reduceat(witness_mood, groups, axis=0),
-        first=starts, stop=np.r_[starts[1:], len(row)], cause_tick=np.stack([cause[order], second[order]], axis=1),
-        reading=value, day=day[order],
-    )  # fmt: skip
+        golem=golem[row[starts]],
+        cycle=cycle[row[starts]],
+        structure=structure[order[starts]],
+        count=np.diff(np.r_[groups, len(witness)]),
+        total=np.add.reduceat(effect, groups),
+        squares=np.add.reduceat(effect * effect, groups),
+        mood=np.add.reduceat(witness_mood, groups, axis=0),
+        first=starts,
+        stop=np.r_[starts[1:], len(row)],
+        cause_tick=np.stack([cause[order], second[order]], axis=1),
+        reading=value,
+        day=day[order],
+    )
 
 
 def _packed(first: Int64Array, second: Int64Array) -> Int64Array:
