@@ -5,8 +5,6 @@ when the code server was killed, such a run would stay "started" for ever. With 
 daemon asks this launcher about each started run, and marks a lost one as failed.
 """
 
-from __future__ import annotations
-
 import json
 
 from dagster import DagsterRun, DefaultRunLauncher

@@ -4,8 +4,6 @@ A sensor asks the home what is due at each look. Work that is still due after it
 cancelled is requested again, after a pause that doubles with each attempt. No cursor can lose work.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -35,7 +33,7 @@ def request_due(
 
     Parameters
     ----------
-    due : names of the home and of the due work; the same names mean the same work
+    due : time of the home's creation, and names of the due work; the same names mean the same work
     why : reason for people, a tag of the run
     """
     if is_active(instance, job_name):

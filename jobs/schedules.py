@@ -1,7 +1,5 @@
 """Schedules of the curator, dream, consolidation, maintenance, verification, proposal and drift jobs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -2,11 +2,9 @@
 
 Each asks at every look what is due. A run request carries its reason as a tag."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import (
@@ -33,12 +31,22 @@ from jobs.run_requests import WHY_TAG, request_due
 
 FEW = 5
 
-Decision = dg.RunRequest | dg.SkipReason
-Look = Callable[[dg.SensorEvaluationContext, LazyStores], Decision]
+
+class Due(NamedTuple):
+    """Work that is due in a home. names: of its parts; the same names mean the same work. why: reason for people."""
+
+    names: Sequence[str]
+    why: str
+
+
+Look = Callable[[LazyStores], Due | str]
+"""Returns the work that is due, or the reason why none is."""
 
 
 def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> Callable[[Look], dg.SensorDefinition]:
-    """Decorate a function that looks at a home; the sensor takes its name. Skips without a home.
+    """Decorate a function that looks at a home; the sensor takes its name and requests due work (`request_due`).
+
+    It skips without a home.
 
     Parameters
     ----------
@@ -51,11 +59,16 @@ def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> C
 
     def decorate(look: Look) -> dg.SensorDefinition:
 
-        def evaluate(context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]) -> Decision:
+        def evaluate(
+            context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
+        ) -> dg.RunRequest | dg.SkipReason:
             try:
-                return look(context, home)
+                created_at, due = Home.open(home.root).created_at.isoformat(), look(home)
             except NoHomeError as error:
                 return dg.SkipReason(str(error))
+            if isinstance(due, str):
+                return dg.SkipReason(due)
+            return request_due(context.instance, job.name, [created_at, *due.names], due.why, home.now())
 
         sensor = dg.sensor(
             name=look.__name__,
@@ -70,9 +83,9 @@ def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> C
 
 
 def versions_of(stores: DerivationContext) -> list[str]:
-    """Name the home, the versions of its log and that of its decisions, which grows with each curated cycle."""
+    """Name the versions of the log and of the decisions, which grow with each curated cycle."""
     log, curated = stores.log, stores.projections.growing("curation").version
-    return [stores.home.created_at.isoformat(), f"log {log.version}, life {log.life_version}, curation {curated}"]
+    return [f"log {log.version}, life {log.life_version}, curation {curated}"]
 
 
 def few(items: Sequence[str], between: str = ", ") -> str:
@@ -84,16 +97,14 @@ def few(items: Sequence[str], between: str = ", ") -> str:
 @home_sensor(
     curator_job,
     60,
-    "Requests the curator job for cycles that closed since the last look. Off by default, because the schedule does "
+    "Requests the curator job for closed cycles without decisions. Off by default, because the schedule does "
     "the same every ten minutes; switch it on for a shorter delay.",
     running=False,
 )
-def cycles_closed(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def cycles_closed(home: LazyStores) -> Due | str:
     """Request one run if closed cycles wait for the curator."""
     why = pending_work(home.stores)
-    if why is None:
-        return dg.SkipReason("no closed cycle waits for the curator")
-    return request_due(context.instance, curator_job.name, versions_of(home.stores), why, home.now())
+    return "no closed cycle waits for the curator" if why is None else Due(versions_of(home.stores), why)
 
 
 @home_sensor(
@@ -102,12 +113,10 @@ def cycles_closed(context: dg.SensorEvaluationContext, home: LazyStores) -> Deci
     "Requests the dream job for episodes tagged for a dream and for golems born with a bundle, once their cycles are "
     "curated.",
 )
-def dreams_queued(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def dreams_queued(home: LazyStores) -> Due | str:
     """Request one run if a dream is queued."""
     why = early_dreams(home.stores)
-    if why is None:
-        return dg.SkipReason("no dream is queued before its time")
-    return request_due(context.instance, dream_job.name, versions_of(home.stores), why, home.now())
+    return "no dream is queued before its time" if why is None else Due(versions_of(home.stores), why)
 
 
 @home_sensor(
@@ -116,17 +125,14 @@ def dreams_queued(context: dg.SensorEvaluationContext, home: LazyStores) -> Deci
     "Requests the death job once for all recorded deaths that can be completed, and for retractions in the lives of "
     "dead golems. A death whose records are not complete waits for them.",
 )
-def deaths_recorded(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def deaths_recorded(home: LazyStores) -> Due | str:
     """Request one run if there are deaths to complete or bundles to derive again."""
     stores = home.stores
     dead = [death.golem_id for death in unfinished_deaths(stores) if death.is_ready]
     remade = dead_with_retractions(stores)
     causes = [(dead, "died"), (remade, "left bundles with retracted records")]
     why = "; ".join(f"{few(names)} {text}" for names, text in causes if names)
-    if not why:
-        return dg.SkipReason("no death can be completed")
-    due = [stores.home.created_at.isoformat(), *dead, "retracted", *remade]
-    return request_due(context.instance, death_job.name, due, why, home.now())
+    return Due([*dead, "retracted", *remade], why) if why else "no death can be completed"
 
 
 @home_sensor(
@@ -135,15 +141,14 @@ def deaths_recorded(context: dg.SensorEvaluationContext, home: LazyStores) -> De
     "Requests the observe job once for all living golems without a tick for longer than the policy allows. Golems with "
     "a running writer are skipped until the writer has ended.",
 )
-def golems_silent(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def golems_silent(home: LazyStores) -> Due | str:
     """Request one run for all silent golems."""
     golems = declare_silent_golems(home.stores, now=home.now(), dry_run=True)
     silent = [golem for golem in golems if golem.outcome == "silent"]
     if not silent:
-        return dg.SkipReason("no living golem is silent")
+        return "no living golem is silent"
     why = f"{few([golem.golem_id for golem in silent])} fell silent"
-    due = [home.stores.home.created_at.isoformat(), *(f"{golem.golem_id}@{golem.tick}" for golem in silent)]
-    return request_due(context.instance, observe_job.name, due, why, home.now())
+    return Due([f"{golem.golem_id}@{golem.tick}" for golem in silent], why)
 
 
 @home_sensor(
@@ -152,14 +157,13 @@ def golems_silent(context: dg.SensorEvaluationContext, home: LazyStores) -> Deci
     "Requests the succession job for due steps; a failed step's event contains the time of its retry. Without "
     "`auto = true` under [succession] only successions begun by hand have due steps.",
 )
-def successions_due(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def successions_due(home: LazyStores) -> Due | str:
     """Request one run for all due steps."""
     steps = due_successions(home.stores, home.now())
     if not steps:
-        return dg.SkipReason("no succession step is due")
+        return "no succession step is due"
     why = few([f"{step.golem_id}: {step.why}" for step in steps], "; ")
-    due = [home.stores.home.created_at.isoformat(), *(f"{step.golem_id}@{step.tried}" for step in steps)]
-    return request_due(context.instance, succession_job.name, due, why, home.now())
+    return Due([f"{step.golem_id}@{step.tried}" for step in steps], why)
 
 
 @home_sensor(
@@ -168,16 +172,15 @@ def successions_due(context: dg.SensorEvaluationContext, home: LazyStores) -> De
     "Requests the spool job once for all files that wait in the spool. Requests none while a run is active; the files "
     "of a failed run still wait and are requested again.",
 )
-def files_dropped(context: dg.SensorEvaluationContext, home: LazyStores) -> Decision:
+def files_dropped(home: LazyStores) -> Due | str:
     """Request one run for all waiting files; ingested files leave the spool."""
     opened = Home.open(home.root)
     names = waiting(opened)
     if not names:
-        return dg.SkipReason("the spool is empty")
+        return "the spool is empty"
     why = f"{few([shown(name) for name in names])} dropped"
     files = statuses(folder / name for name in names for folder in (opened.spool, opened.spool / TAKING))
-    due = [f"{path}: {status.st_size} bytes, {status.st_mtime_ns}" for path, status in files]
-    return request_due(context.instance, spool_job.name, due, why, home.now())
+    return Due([f"{path}: {status.st_size} bytes, {status.st_mtime_ns}" for path, status in files], why)
 
 
 @dg.run_failure_sensor(
@@ -185,7 +188,7 @@ def files_dropped(context: dg.SensorEvaluationContext, home: LazyStores) -> Deci
     description=f"Posts each failed run to {WEBHOOK}, if it is set: job, run, error and reason of the request.",
 )
 def runs_failed(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-    """Post a failed run as JSON. Raises OSError if the webhook does not take it."""
+    """Post a failed run as JSON, once. An OSError of the webhook fails the sensor's tick, which then names the run."""
     url = webhook_of(os.environ)
     if url is None:
         return dg.SkipReason(f"{WEBHOOK} is not set")

@@ -9,8 +9,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.instance.config import PoolGranularity
 
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
@@ -39,8 +41,6 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
     root, instance = tmp_path / "home", tmp_path / "dagster"
     instance.mkdir()
     if with_home:
-        from bardo_pipeline.policy import Policy
-
         instance = prepare_dagster_home(Home.create(root, Policy(), NOW))
     ran = subprocess.run(
         [Path(sys.executable).with_name("dagster"), "definitions", "validate", "-w", "workspace.yaml"],
@@ -107,9 +107,65 @@ def test_only_the_bundle_check_is_blocking() -> None:
     assert all(GRAPH.get_check_spec(key).description for key in GRAPH.asset_check_keys)
 
 
-def test_settings_of_the_dagster_instance_are_written_once(tmp_path: Path) -> None:
-    from bardo_pipeline.policy import Policy
+@pytest.mark.row("P-3")
+def test_the_runs_of_a_pool_follow_each_other(tmp_path: Path) -> None:
+    pools = {
+        job.name: {pool for node in job.nodes for pool in node.definition.pools}
+        for job in defs.resolve_all_job_defs()
+        if not job.name.startswith("__")
+    }
+    derive, intake, read = {"derive"}, {"intake"}, {"read"}
+    assert pools == {
+        "curator_job": derive, "death_job": derive, "dream_job": derive, "maintenance_job": derive,
+        "rebuild_job": derive, "consolidation_job": intake, "observe_job": intake, "proposal_job": intake,
+        "spool_job": intake, "succession_job": intake, "drift_job": read, "verification_job": read,
+    }  # fmt: skip
+    folder = prepare_dagster_home(Home.create(tmp_path / "home", Policy(), NOW))
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        limits = instance.get_concurrency_config()
+        assert limits.pool_config.default_pool_limit == 1
+        assert limits.pool_config.pool_granularity is PoolGranularity.RUN
+        assert limits.run_queue_config is not None
+        assert limits.run_queue_config.max_concurrent_runs > len({"derive", "intake", "read"})
+        assert instance.run_monitoring_enabled
+        assert instance.run_launcher.supports_check_run_worker_health
+        assert instance.run_retries_enabled
 
+
+EARLIER_SETTINGS = """\
+# Settings of this home's Dagster instance. Written once; your changes are kept.
+
+telemetry:
+  enabled: false
+
+# One process at a time derives into a home; a second run would only wait for the first one's lock.
+concurrency:
+  runs:
+    max_concurrent_runs: 1
+
+# A schedule or sensor that finds nothing says so at every look: those notes go after a few days.
+retention:
+  schedule:
+    purge_after_days: {skipped: 7, failure: 30, success: -1}
+  sensor:
+    purge_after_days: {skipped: 2, failure: 30, success: -1}
+"""
+"""As versions without run monitoring wrote them."""
+
+
+def test_unchanged_settings_of_an_earlier_version_are_replaced(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    settings = prepare_dagster_home(home) / "dagster.yaml"
+    present = settings.read_text()
+    settings.write_text(EARLIER_SETTINGS)
+    prepare_dagster_home(home)
+    assert settings.read_text() == present
+    settings.write_text(EARLIER_SETTINGS + "# mine\n")
+    prepare_dagster_home(home)
+    assert settings.read_text().endswith("# mine\n")
+
+
+def test_settings_of_the_dagster_instance_are_written_once(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     folder = prepare_dagster_home(home)
     assert folder == home.dagster

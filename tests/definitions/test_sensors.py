@@ -1,11 +1,15 @@
 """Sensors and the schedule: they request a run for due work until a run has done it."""
 
+import json
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
@@ -13,14 +17,16 @@ from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
+from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from jobs.home_jobs import pending_work
+from jobs.run_launcher import MonitoredRunLauncher
 from jobs.run_requests import DUE_TAG, FIRST_PAUSE, LONGEST_PAUSE, request_due
 from jobs.schedules import every_ten_minutes
 from sensors.home_sensors import cycles_closed, deaths_recorded, runs_failed
-from tests.conftest import NOW, home_without_verdicts
+from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.definitions.running import decision_of
 from tests.support.processes.webhook import webhook
 
@@ -163,6 +169,22 @@ class TestDeathsRecorded:
         assert isinstance(decision, dg.SkipReason)
         assert decision.skip_message == "no death can be completed"
 
+    def test_a_retraction_in_the_life_of_a_dead_golem_is_requested_until_its_bundle_is_made_again(
+        self, brief_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+    ) -> None:
+        root = copy_home(brief_home, tmp_path / "home")
+        assert isinstance(look(deaths_recorded, root, instance), dg.SkipReason)
+        stores = DerivationContext.open(root)
+        golem_id = min(stores.life("LegacyLeft")["golem_id"].to_pylist())
+        strike(stores, golem_id, 20, "a wrong observation", now=NOW)
+        request = look(deaths_recorded, root, instance)
+        assert isinstance(request, dg.RunRequest)
+        why = request.tags["bardo/why"]  # names the heirs too, from which entries are withdrawn
+        assert golem_id in why
+        assert why.endswith("left bundles with retracted records")
+        derive_home(DerivationContext.open(root), clock=lambda: NOW, marts=False)
+        assert isinstance(look(deaths_recorded, root, instance), dg.SkipReason)
+
     def test_a_death_without_its_birth_waits(self, empty: DerivationContext, instance: dg.DagsterInstance) -> None:
         empty.log.record([death("g-1")], NOW)
         decision = look(deaths_recorded, empty.home.root, instance)
@@ -220,6 +242,24 @@ class TestRunsFailed:
         assert notice["run_id"] == failed.run_id
         assert notice["why"] == "x"
         assert "\x1b" not in notice["error"]
+
+
+@pytest.mark.row("P-3")
+class TestRunLauncher:
+    """The daemon's question about a started run (`test_killed_runs.py` asks a living code server)."""
+
+    def health(self, tags: dict[str, str]) -> CheckRunHealthResult:
+        run = dg.DagsterRun(job_name="death_job", run_id=dg._core.utils.make_new_run_id(), tags=tags)
+        return MonitoredRunLauncher().check_run_worker_health(run)
+
+    def test_a_run_whose_code_server_has_ended_is_lost(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as freed:
+            port = freed.getsockname()[1]
+        health = self.health({GRPC_INFO_TAG: json.dumps({"host": "127.0.0.1", "port": port})})
+        assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "its code server has ended")
+
+    def test_a_run_without_a_code_server_is_unknown(self) -> None:
+        assert self.health({}).status is WorkerStatus.UNKNOWN
 
 
 @pytest.mark.row("P-3")
