@@ -3,8 +3,6 @@
 Source: architecture ("The bucket is SHA-256(golem id) modulo a count fixed when the log is made").
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -230,9 +228,7 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def disk_error(error: BaseException) -> StoreError | None:
-    """Return the typed error if a disk that is full or read-only, or a name too long, is behind any library's error.
-
-    None: another cause is behind it.
+    """Return the typed error if a full disk, a read-only one or a long name caused an error of any library; else None.
 
     Libraries in other languages raise errors of their own, which have the system's words and no number.
     """

@@ -5,8 +5,6 @@ outcome that deviates from its prediction by more than 20 % asks for a reflectio
 Source: TOOLS (memory_record_execution, memory_record_outcome), MEM-18, MEM-24.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field
@@ -124,8 +122,8 @@ def _record_execution(call: ToolCall, arguments: RecordExecutionArguments) -> Re
         _check_repeated(fact.model_dump(exclude={"strategy_version"}), known)
     summary = f"Recorded execution {fact.execution_id} of {fact.strategy_name}"
     words = (fact.reflection or "").strip()
-    told = [_told(fact.execution_id, fact.strategy_name, words)] if words else []
-    counts = call.record([fact, *told] if known is None else [], summary, counted="ExecutionRecorded")
+    reflections = [_text_about(fact.execution_id, fact.strategy_name, words)] if words else []
+    counts = call.record([fact, *reflections] if known is None else [], summary, counted="ExecutionRecorded")
     return RecordExecutionResult(
         execution_id=fact.execution_id,
         recorded_at=(call.at if known is None else known["at"]).isoformat(),
@@ -218,10 +216,10 @@ def _reflection(execution: dict[str, Any], fact: OutcomeRecorded, deviates: bool
     text = f"{stated}Happened: {fact.realized_micros / 1e6:.2f} USD. {fact.reflection}"
     importance: Importance = "notable" if deviates else "routine"
     name = execution["strategy_name"]
-    return _told(fact.execution_id, name, text, importance, realized_pnl_usd=fact.realized_micros / 1e6)
+    return _text_about(fact.execution_id, name, text, importance, realized_pnl_usd=fact.realized_micros / 1e6)
 
 
-def _told(
+def _text_about(
     execution_id: str, strategy_name: str, text: str, importance: Importance = "routine", **outcome: float
 ) -> StoredText:
     """Return a text about an execution as a reflection that searches find."""

@@ -1,7 +1,5 @@
 """Typed events of curator decisions, closed cycles and life events. Pure. Source: EV-7."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -151,11 +149,11 @@ def _tool_imports(out: Emitted, where: _Where, ids: pa.Array, archive: Mapping[s
         out.add(name, *where, [ids], payload | {"content_hash": archive["content_hash"]})
 
 
-def _told_episodes(out: Emitted, where: _Where, ids: pa.Array, told: Mapping[str, pa.Array]) -> None:
+def _stored_episodes(out: Emitted, where: _Where, ids: pa.Array, text: Mapping[str, pa.Array]) -> None:
     """Add an event for each stored text that is an episode or a reflection on one."""
-    is_episode = pc.not_equal(told["sort"], "insight")
+    is_episode = pc.not_equal(text["sort"], "insight")
     golems, ticks, at, ids = (column.filter(is_episode) for column in (*where, ids))
-    payload = {name: told[name].filter(is_episode) for name in ("importance", "tool", "chain", "dream_tag")}
+    payload = {name: text[name].filter(is_episode) for name in ("importance", "tool", "chain", "dream_tag")}
     out.add("grimoire:episode_stored", golems, ticks, at, [ids], payload | {"episode_id": ids})
 
 
@@ -163,6 +161,6 @@ _OF_TOOLS = {
     "ToolCalled": _tool_runs,
     "EpisodesConsolidated": _tool_consolidations,
     "ArchiveImported": _tool_imports,
-    "TextStored": _told_episodes,
+    "TextStored": _stored_episodes,
 }
 """Kinds of facts of the memory tools that are more than one event in the stream."""
