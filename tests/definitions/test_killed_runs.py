@@ -2,82 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
+from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment, prepare_dagster_home
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import home_without_verdicts
+from tests.support.processes.dagster_daemon import below, daemon, kill, until
+from tests.support.processes.postgres_server import postgres_server, programs, use_postgres
 
 pytestmark = [pytest.mark.row("P-3"), pytest.mark.full]
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 600
-"""Seconds for a busy machine; a quiet one needs about 60 for each wait."""
 
-
-@contextmanager
-def daemon(root: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run Dagster's daemon with its code server; both and all runs are killed at the end."""
-    command = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "-w", "workspace.yaml"]
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=dagster_environment(root), stdout=out, stderr=out, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        for pid in [process.pid, *below(process.pid)]:
-            kill(pid)
-        process.wait()
-
-
-def below(pid: int) -> list[int]:
-    """Return the processes below a process, children before grandchildren."""
-    parents = {int(stat.split()[0]): int(stat.rpartition(")")[2].split()[1]) for stat in _stats()}
-    found, level = [], [pid]
-    while level:
-        level = [child for child, parent in parents.items() if parent in level]
-        found += level
-    return found
-
-
-def _stats() -> Iterator[str]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            yield (folder / "stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s"
-        time.sleep(0.2)
-
-
+@pytest.mark.parametrize("storage", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("victim", ["daemon", "code server", "run"])
-def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, victim: str) -> None:
+def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, victim: str, storage: str) -> None:
     root = home_without_verdicts(small_home, tmp_path / "home")
-    log = tmp_path / "daemon.log"
+    with ExitStack() as stack:
+        if storage == "postgresql":
+            if programs() is None:
+                pytest.skip("PostgreSQL is not installed")
+            prepare_dagster_home(Home.open(root))
+            use_postgres(Home.open(root), stack.enter_context(postgres_server()))
+        _kill_while_deaths_are_completed(root, tmp_path / "daemon.log", victim)
+
+
+def _kill_while_deaths_are_completed(root: Path, log: Path, victim: str) -> None:
     dying = [death.golem_id for death in unfinished_deaths(DerivationContext.open(root))]
     assert len(dying) > 3
     environment = dagster_environment(root)
@@ -91,7 +47,7 @@ def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, vic
             return not unfinished_deaths(DerivationContext.open(root))
 
         with daemon(root, log) as process:
-            until(works, "a run of the death job")
+            until(works, "a run of the death job", log)
             children = below(process.pid)
             spoiled = {"daemon": [process.pid, *children], "code server": children[:1], "run": children[-1:]}[victim]
             for pid in spoiled:
@@ -99,10 +55,10 @@ def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, vic
             if victim == "daemon":
                 process.wait()
             else:
-                until(is_completed, f"completed deaths: {log.read_text()[-4000:]}")
+                until(is_completed, "completed deaths", log)
         if victim == "daemon":
             with daemon(root, log):
-                until(is_completed, f"completed deaths: {log.read_text()[-4000:]}")
+                until(is_completed, "completed deaths", log)
     completed = DerivationContext.open(root).life("LegacyLeft")["golem_id"].to_pylist()
     assert sorted(completed) == sorted(dying), "each death is completed once"
     assert verify(Home.open(root)).clean

@@ -449,7 +449,7 @@ class Experience(Part):
     Parameters
     ----------
     decision_tick : tick at which the action was chosen
-    conditions : the situation, each name once
+    conditions : the situation; of a repeated name, the last value counts
     reward_ppm : millionths of the best possible reward; negative for harm
     alternatives : other actions that were considered
     verified : the reward was measured, not expected; only a measured reward is evidence

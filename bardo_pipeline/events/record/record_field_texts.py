@@ -213,7 +213,7 @@ RECORD_FIELDS: dict[str, str] = {
     "AlternativeAction.action": "Action that was considered and not taken.",
     "AlternativeAction.reward_ppm": "Reward that it would have earned, in millionths of the best one; null if unknown.",
     "Experience.action": "Action that was taken.",
-    "conditions": "The situation: conditions, each name once.",
+    "conditions": "The situation: conditions; of a repeated name, the last value counts.",
     "Experience.reward_ppm": "Reward of the action in millionths of the best possible one.",
     "alternatives": "Other actions that were considered.",
 }

@@ -126,7 +126,7 @@ def _digests(array: pa.Array) -> UInt64Array:
             lanes = np.zeros((2, len(array)), dtype=np.uint64)
             for name, child in children.items():
                 lanes += _salted(child, name)
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
         lanes = _list_digests(array)
     elif _is_text(kind):
         words, which = _word_digests(array)
@@ -186,6 +186,7 @@ _cached_word_digest = lru_cache(65_536)(_word_digest)
 
 
 def _list_digests(array: pa.Array) -> UInt64Array:
+    """Return the digests of lists, or of maps as lists of pairs in their order."""
     offsets = array.offsets.to_numpy().astype(np.int64)
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     lengths = np.diff(offsets)

@@ -12,6 +12,7 @@ from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.events.experience.reported_experience import record_of, report
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.warehouse.build import build_warehouse, query
 from tests.conftest import NOW
 from tests.support.homes.tool_homes import tool_home
@@ -35,12 +36,17 @@ def test_reports_are_rows_until_their_record_or_their_decision_is_struck(tmp_pat
         *(record_of(home.golem, n, at(n), reports, domain="tools") for n, reports in enumerate(records, 1))
     )
     context.log.append(reported, writer="life", segment=1, recorded_at=NOW)
+    repeating = record_of(home.golem, 4, at(4), [report({"task": "sum", "tusk": "sort"}, "rest", 0.5)], domain="tools")
+    line = repeating.model_dump_json().replace('"tusk"', '"task"')
+    with EventWriter.open(home.context.home, home.golem, clock=lambda: NOW, drain="thread") as writer:
+        writer.append(line.encode())
     expected = [
         ("coral", 1, 1, 1, "tools", {"is_long": "true", "task": "lookup"}, "search", 0.25, ["guess", "memory"],
          "memory", 0.5),
         ("coral", 1, 2, 1, "tools", total, "calculator", 1.0, [], None, None),
         ("coral", 2, 2, 2, "tools", {}, "rest", -0.5, [], None, None),
         ("coral", 3, 3, 1, "tools", total, "memory", 0.0, [], None, None),
+        ("coral", 4, 4, 1, "tools", {"task": "sort"}, "rest", 0.5, [], None, None),
     ]  # fmt: skip
     assert built_rows(context) == expected
     unverified = query(context.home, "select action from fct_experiences where not is_verified")[1]
