@@ -21,6 +21,7 @@ from benchmarks.embed import embed_figures
 from benchmarks.figures import Figure, fleet_figure, probes_figure
 from benchmarks.free_texts import free_text_figures
 from benchmarks.large_fleet import large_fleet_figures
+from benchmarks.large_home import large_home_figures
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.serve import serve_figures
 from benchmarks.sizes import sizes_figure
@@ -74,6 +75,8 @@ def main() -> None:
             figures.extend(death_figures(root / "deaths"))
             status.update("1,000 golems for two days; 300 golems that die in the same tick")
             figures.extend(large_fleet_figures(root / "large", options.minutes))
+            status.update("10,000 golems with 10 ticks each under Dagster: sensors and a curator run")
+            figures.extend(large_home_figures(root / "home"))
             growth, curves = growth_figures(root / "growth", options.largest, status.update)
             figures.extend(growth)
     plot(curves, PLOT)

@@ -22,6 +22,7 @@ from tests.support.records.drawn_records import records
 
 GOLEMS, TICKS = 10_000, 10
 SENSOR_LIMIT_S, CURATOR_LIMIT_S = 2.0, 120.0
+_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
 def large_home_figures(root: Path) -> list[Figure]:
@@ -34,7 +35,8 @@ def large_home_figures(root: Path) -> list[Figure]:
             if type(sensor) is dg.SensorDefinition  # one of failed runs looks at no home
         }
         slowest = max(looks, key=looks.__getitem__)
-        curated = seconds(lambda: defs.resolve_job_def("curator_job").execute_in_process(instance=instance))
+        curator = defs.resolve_job_def("curator_job")
+        curated = seconds(lambda: curator.execute_in_process(instance=instance, run_config=_QUIET))
     what = f"{GOLEMS:,} golems, {TICKS} ticks each"
     return [
         Figure(

@@ -33,10 +33,13 @@ from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Vitality
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import waiting
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.run_requests import ACTIVE
-from tests.support.homes.spool_homes import line_of
+from tests.support.homes.spool_homes import OWNER_KEY, PUBLIC, line_of, signed
 from tests.support.processes.dagster_daemon import below, kill, kill_all, start_daemon, until
 from tests.support.processes.postgres_server import postgres_server, programs, use_postgres
 from tests.support.records.drawn_records import records
@@ -68,6 +71,8 @@ class DagsterKills:
 
     def __init__(self, root: Path, random: random.Random, *, port: int | None = None) -> None:
         self.home, self._random, self.tally = Home.create(root, Policy(), BEGINNING), random, Tally()
+        with EventLog(self.home) as log:
+            OwnerKeys(self.home, log).register("owner-1", PUBLIC, BEGINNING)
         prepare_dagster_home(self.home)
         if port is not None:
             use_postgres(self.home, port)
@@ -141,10 +146,13 @@ class DagsterKills:
             self._put(f"{golem}.jsonl", [model.model_dump_json().encode() for model in lived])
             died = Died(cause="economic", tick=TICKS, phase="terminal", vitality=SPENT, credits_micros=0,
                         capital_micros=1_000_000, earned_micros=0)  # fmt: skip
-            self._put(f"{golem}.life.jsonl", [line_of(life_event(golem, lived[-1].observed_at, died))])
+            line = line_of(life_event(golem, lived[-1].observed_at, died))
+            self._put(f"{golem}.life.jsonl", [line], [signed(golem, line, OWNER_KEY)])
             self._dropped[golem] = TICKS
 
-    def _put(self, name: str, lines: list[bytes]) -> None:
+    def _put(self, name: str, lines: list[bytes], signatures: list[bytes] | None = None) -> None:
+        if signatures is not None:
+            (self.home.spool / f"{name}.sig").write_bytes(b"\n".join(signatures))
         draft = self.home.spool / f".{name}"
         draft.write_bytes(b"\n".join(lines) + b"\n")
         draft.rename(self.home.spool / name)
@@ -161,9 +169,8 @@ class DagsterKills:
             for golem in self._dropped:
                 if events[golem] != 1:
                     yield f"{golem}: {events[golem]} events {kind}"
-        open_items = len(list((self.home.root / "log" / "quarantine").glob("*.parquet")))
-        if open_items:
-            yield f"{open_items} files in quarantine"
+        if open_items := Quarantine(self.home).open([]).num_rows:
+            yield f"{open_items} lines are in quarantine"
         if not verify(self.home).clean:
             yield "verify finds breaks"
 
