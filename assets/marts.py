@@ -1,75 +1,107 @@
-"""Assets of the warehouse: the dbt marts in one DuckDB file, which is built aside and swapped in whole.
+"""Assets of the warehouse: one for each dbt mart, in one DuckDB file that is built beside the old one and swapped in.
 
-The upstream assets of a mart are read from its SQL: every ref and source, staging models resolved.
+dbt's manifest gives the assets, their upstream assets and columns, and a check for each data test (ADR 0104).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 import dagster as dg
 import duckdb
-import yaml  # type: ignore[import-untyped]
+from dagster_dbt import DagsterDbtTranslator, DbtProject
 
-from assets.log import CYCLES, LIFE_EVENTS
-from assets.metadata import OWNERS, Seen, materialized
+from assets.metadata import Seen, materialized
 from assets.resources import DERIVE, LazyStores
-from bardo_pipeline.project_files import DBT_PROJECT
+from bardo_pipeline.errors import MartsRefused
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.warehouse.build import build_warehouse, quoted
+from bardo_pipeline.storage.warehouse.build import DataTest, build_warehouse, quoted
+from bardo_pipeline.storage.warehouse.dbt_process import manifest_of
 from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
+from bardo_pipeline.visible_text import visible
 
-_SOURCES = {
-    "log_cycles": [CYCLES],
-    "log_life": [LIFE_EVENTS],
-    "left_out": [LIFE_EVENTS],
-    "derived_withdrawals": [dg.AssetKey(name) for name in ("episodes", "curation", "votes")],
+_MANIFEST = manifest_of()
+
+_CLAIMS = {
+    "accepted_values": "{column_name} is one of: {values}.",
+    "of_records": "A row about a record has: {columns}.",
+    "ranges": "Every value is in its range, bounds included: {columns}.",
+    "relationships": "{column_name} is a {field} of {to}.",
+    "unique_together": "No key is repeated or has a NULL: {columns}.",
 }
-"""Upstream assets of dbt sources that are not a projection of the same name."""
-
-_MODELS = DBT_PROJECT / "models"
-
-_NAMED = re.compile(r"\b(ref|source)\((?:'home',\s*)?'(\w+)'\)")
+"""Generic test -> the claim that it checks, with the arguments of the test."""
 
 
-def _upstream_of(sql: str) -> set[dg.AssetKey]:
-    """Return the assets that a model's SQL reads, directly or through staging models."""
-    upstream: set[dg.AssetKey] = set()
-    for kind, name in _NAMED.findall(sql):
-        staging = _MODELS / "staging" / f"{name}.sql"
-        if kind == "ref" and staging.exists():
-            upstream |= _upstream_of(staging.read_text())
-        elif kind == "ref":
-            upstream.add(dg.AssetKey(name))
-        elif name != "policy":
-            upstream |= set(_SOURCES.get(name) or [dg.AssetKey(name.removeprefix("derived_"))])
-    return upstream
+class MartTranslator(DagsterDbtTranslator):
+    """Names in Dagster of the models, sources and data tests of the dbt project."""
+
+    def get_description(self, dbt_resource_props: Mapping[str, Any]) -> str:
+        """Return the description of a model or source, without its SQL."""
+        return dbt_resource_props["description"]
+
+    def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> dg.AssetSpec:
+        """Return the asset of a model or source. A mart also waits for the check of published bundles."""
+        spec = super().get_asset_spec(manifest, unique_id, project)
+        tables = [dep for dep in spec.deps if dep.asset_key != dg.AssetKey("policy")]  # a setting, no table of the home
+        return spec.replace_attributes(deps=[*tables, "bundles"]) if unique_id.startswith("model.") else spec
+
+    def get_asset_check_spec(
+        self, asset_spec: dg.AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None
+    ) -> dg.AssetCheckSpec | None:
+        """Return the check of a data test, named by the test and its column; None for a test of another asset."""
+        spec = super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
+        test = self.get_resource_props(manifest, unique_id)
+        if spec is None or not (generic := test.get("test_metadata")):
+            return spec and spec._replace(description=test["description"], additional_deps=[])
+        claim = _CLAIMS[generic["name"]].format_map({name: _words(value) for name, value in generic["kwargs"].items()})
+        name = "_".join(filter(None, (generic["name"], test["column_name"])))
+        return spec._replace(name=name, description=claim, additional_deps=[])
 
 
-def _spec(model: dict[str, Any]) -> dg.AssetSpec:
-    columns = [dg.TableColumn(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-    causes = _upstream_of((_MODELS / "marts" / f"{model['name']}.sql").read_text())
-    return dg.AssetSpec(
-        model["name"], group_name="marts", kinds={"dbt", "duckdb"}, owners=OWNERS, description=model["description"],
-        deps=[*sorted(causes), "bundles"], metadata={"dagster/column_schema": dg.TableSchema(columns)},
-    )  # fmt: skip
+def _words(value: Any) -> str:
+    """Write an argument of a data test as words."""
+    if isinstance(value, Mapping):
+        ends = {
+            name: ("-∞" if low is None else low, "∞" if high is None else high) for name, (low, high) in value.items()
+        }
+        return ", ".join(f"{name} [{low}, {high}]" for name, (low, high) in ends.items())
+    return (
+        ", ".join(map(str, value)) if isinstance(value, list) else str(value).removeprefix("ref('").removesuffix("')")
+    )
 
 
-SPECS = [_spec(model) for model in yaml.safe_load((_MODELS / "marts" / "schema.yml").read_text())["models"]]
+def _declared() -> tuple[list[dg.AssetSpec], dict[str, dg.AssetCheckSpec]]:
+    """Return the assets of the marts, and the check of each data test by the test's id in the manifest."""
+    translator, specs, checks = MartTranslator(), [], {}
+    for unique_id in TopologicalSorter(_MANIFEST["parent_map"]).static_order():  # as Dagster wants materializations
+        if not unique_id.startswith("model.") or _MANIFEST["nodes"][unique_id]["config"]["materialized"] == "ephemeral":
+            continue
+        specs.append(spec := translator.get_asset_spec(_MANIFEST, unique_id, None))
+        for child in _MANIFEST["child_map"][unique_id]:
+            if child.startswith("test.") and (check := translator.get_asset_check_spec(spec, _MANIFEST, child, None)):
+                checks[child] = check
+    return specs, checks
 
 
-@dg.multi_asset(specs=SPECS, name="warehouse", pool=DERIVE)
-def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
+SPECS, CHECKS = _declared()
+
+
+@dg.multi_asset(specs=SPECS, check_specs=[*CHECKS.values()], name="warehouse", pool=DERIVE)
+def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Build all marts and swap them in together, if every data test passes.
 
     Depends on bundles only for order: a failed check of published bundles blocks the marts.
     """
     stores = home.stores
     seen = Seen.before(stores, DERIVED)
-    report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    try:
+        report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    except MartsRefused as refused:
+        yield from _judged(refused.tests)
+        raise
     more: dict[str, Any] = {
         "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),
         "path": dg.MetadataValue.path(stores.home.warehouse),
@@ -77,10 +109,20 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
     digests = _digests(stores.home)
     for spec in SPECS:
         name = spec.key.to_user_string()
-        facts = more | {"dagster/table_name": f"warehouse.main.{name}"}
         yield materialized(
-            stores, name, seen, digests[name], rows_written=report.rows[name], version=seen.log_version, more=facts
+            stores, name, seen, digests[name], rows_written=report.rows[name], version=seen.log_version, more=more
         )
+    yield from _judged(report.tests)
+
+
+def _judged(tests: Sequence[DataTest]) -> Iterator[dg.AssetCheckResult]:
+    """Yield the check result of each data test that ran."""
+    for test in tests:
+        spec = CHECKS[test.unique_id]
+        yield dg.AssetCheckResult(
+            asset_key=spec.asset_key, check_name=spec.name, passed=test.fault is None,
+            metadata={"failing_rows": test.failing_rows}, description=test.fault and visible(test.fault),
+        )  # fmt: skip
 
 
 def _digests(home: Home) -> dict[str, Digest]:

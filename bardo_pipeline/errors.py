@@ -48,11 +48,14 @@ BardoError
 ├── ServerError                a server of a home refused a request; names its status and error
 │   └── NoServerError          no server answers at the address
 └── DerivationError            a table cannot be derived
+    ├── MartsRefused           a mart or a data test of the warehouse failed
     ├── FingerprintMismatch    a rebuilt table differs from the active one
     └── EmbeddingPaused        the model drifted from its recorded vectors; embedding waits for a repair
 
 Bad input raises one of these; broken logic raises AssertionError.
 """
+
+from typing import Any
 
 from bardo_pipeline.visible_text import visible
 
@@ -297,6 +300,14 @@ class NoServerError(ServerError):
 
 class DerivationError(BardoError):
     """A table cannot be derived."""
+
+
+class MartsRefused(DerivationError):
+    """A mart or a data test of the warehouse failed. tests: results of the tests that ran."""
+
+    def __init__(self, message: str, tests: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.tests = tests
 
 
 class FingerprintMismatch(DerivationError):

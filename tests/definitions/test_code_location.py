@@ -1,6 +1,7 @@
 """The code location: it loads with and without a home, and its graph follows the pipeline."""
 
 import os
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -11,11 +12,14 @@ import pytest
 import yaml
 from dagster._core.instance.config import PoolGranularity
 
+from assets import marts
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.warehouse import dbt_process
+from bardo_pipeline.storage.warehouse.dbt_process import manifest_of
 from definitions import defs
 from tests.conftest import NOW
 
@@ -101,10 +105,39 @@ def test_every_dbt_mart_is_an_asset_with_the_description_of_its_model() -> None:
     assert "log/cycles" in parents("fct_ticks")
 
 
-def test_only_the_bundle_check_is_blocking() -> None:
-    blocking = {key.name for key in GRAPH.asset_check_keys if GRAPH.get_check_spec(key).blocking}
-    assert blocking == {"only_passed_bundles_are_published"}
+def test_only_data_tests_and_the_bundle_check_are_blocking() -> None:
+    blocking = {key for key in GRAPH.asset_check_keys if GRAPH.get_check_spec(key).blocking}
+    bundles = {key for key in blocking if key.name == "only_passed_bundles_are_published"}
+    assert len(bundles) == 1
+    assert blocking - bundles == {spec.key for spec in marts.CHECKS.values()}
     assert all(GRAPH.get_check_spec(key).description for key in GRAPH.asset_check_keys)
+
+
+@pytest.mark.row("P-2", "P-4")
+def test_every_data_test_of_dbt_is_a_check_of_its_mart() -> None:
+    tests = {name for name, node in manifest_of()["nodes"].items() if node["resource_type"] == "test"}
+    assert set(marts.CHECKS) == tests
+    assert len({spec.key for spec in marts.CHECKS.values()}) == len(tests), "a name of its own for each"
+    assert {spec.asset_key for spec in marts.CHECKS.values()} == {spec.key for spec in marts.SPECS}
+
+
+def test_loading_the_definitions_again_parses_no_dbt_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest_of()
+    manifest_of.cache_clear()
+    monkeypatch.setattr(dbt_process, "run_dbt", None)
+    assert manifest_of()["metadata"]["project_name"] == "bardo"
+
+
+def test_a_changed_dbt_project_is_parsed_again(tmp_path: Path) -> None:
+    project = tmp_path / "dbt"
+    shutil.copytree(DBT_PROJECT, project, ignore=shutil.ignore_patterns("target"))
+    described = manifest_of(project)["nodes"]["model.bardo.fct_ticks"]["description"]
+    schema = project / "models" / "marts" / "schema.yml"
+    schema.write_text(schema.read_text().replace("The tick index of HB S6", "The ticks of HB S6"))
+    manifest_of.cache_clear()
+    changed = manifest_of(project)["nodes"]["model.bardo.fct_ticks"]["description"]
+    assert changed == described.replace("The tick index", "The ticks")
+    assert len(list((project / "target").glob("manifest-*.json"))) == 1, "the earlier one is removed"
 
 
 @pytest.mark.row("P-3")

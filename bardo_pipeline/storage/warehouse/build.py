@@ -6,10 +6,7 @@ or a data test fails, the old warehouse stays. Source: P-4; architecture ("Runni
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,17 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import orjson
 
-from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
+from bardo_pipeline.errors import MartsRefused, QueryError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.project_files import DBT_PROJECT, IMPORT_ROOT, checkout
+from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
 from bardo_pipeline.storage.warehouse.dbt_docs import docs_page, write_docs
+from bardo_pipeline.storage.warehouse.dbt_process import MANIFEST, keep_manifest, project_environment, run_dbt
 
-_BUILD = ("--no-use-colors", "--log-level-file", "none", "build", "--exclude-resource-type", "unit_test")
+_BUILD = ("build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
-_PARSED = "partial_parse.msgpack"
+
+
+@dataclass(frozen=True)
+class DataTest:
+    """The result of one data test: its id in dbt's manifest, its failing rows; fault is None for a passed test."""
+
+    unique_id: str
+    fault: str | None
+    failing_rows: int
 
 
 @dataclass(frozen=True)
@@ -35,9 +40,14 @@ class WarehouseReport:
     """The result of a build. as_of: the log's last event time, None for a log without events."""
 
     rows: dict[str, int]
-    tests_passed: int
+    tests: tuple[DataTest, ...]
     seconds: float
     as_of: datetime | None
+
+    @property
+    def tests_passed(self) -> int:
+        """The number of data tests; all of them passed."""
+        return len(self.tests)
 
 
 def build_warehouse(
@@ -46,7 +56,7 @@ def build_warehouse(
     """Build and test every mart from the log and a derivation, then replace the warehouse and its docs; one at a time.
 
     policy: the derivation's policy; by default the specification's.
-    Raises DerivationError with the failed models and tests; the old warehouse then stays.
+    Raises MartsRefused with the failed models and tests; the old warehouse then stays.
     """
     started = time.perf_counter()
     with home.lock("warehouse"):
@@ -55,73 +65,46 @@ def build_warehouse(
         folder.mkdir()
         try:
             draft = folder / home.warehouse.name
-            passed = _dbt_build(folder, dbt_environment(home, derivation_id, policy or Policy(), draft.name), project)
+            tests = _dbt_build(folder, dbt_environment(home, derivation_id, policy or Policy(), draft.name), project)
+            keep_manifest(folder, project)
             rows, as_of = _checkpointed(draft)
             page = folder / docs_page(home).name
             with duckdb.connect(draft, read_only=True) as connection:
-                write_docs(folder / "manifest.json", connection, page)
+                write_docs(folder / MANIFEST, connection, page)
             _swap(draft, home.warehouse)
             _swap(page, docs_page(home))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return WarehouseReport(rows, passed, time.perf_counter() - started, as_of)
+    return WarehouseReport(rows, tests, time.perf_counter() - started, as_of)
 
 
 def dbt_environment(home: Home, derivation_id: str, policy: Policy, database: str) -> dict[str, str]:
-    """Return this process's environment with the variables that dbt/profiles.yml and its plugin read.
-
-    database: file name in dbt's working folder. It is the same for all homes, so that dbt reuses its parsed project.
-    """
-    paths = [str(IMPORT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
-    return inherited | {
+    """Return the environment of a run of dbt over a home, which its plugin reads. database: as project_environment."""
+    return project_environment(database) | {
         "BARDO_HOME": str(home.root.absolute()),
         "BARDO_DERIVATION": derivation_id,
         "BARDO_POLICY": policy.model_dump_json(),
-        "BARDO_WAREHOUSE": database,
-        "PYTHONPATH": os.pathsep.join(paths),  # makes dbt's process load the plugin of this same code
-        "DO_NOT_TRACK": "1",
     }
 
 
-def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
-    """Run dbt in a subprocess, because its state is global and it keeps the draft open. Returns the passed tests."""
-    command = Path(sys.executable).with_name("dbt")
-    if not command.exists() or not (project / "dbt_project.yml").exists():
-        raise ConfigError(f"building marts needs {command} and {project}: install the project again")
-    parsed = project / "target" / _PARSED
-    if parsed.exists():
-        shutil.copyfile(parsed, folder / _PARSED)
-    places = ["--project-dir", project, "--profiles-dir", project, "--target-path", folder, "--log-path", folder]
-    ran = subprocess.run(
-        [command, *_BUILD, *map(str, places)], env=environment, cwd=folder, capture_output=True, text=True, check=False
+def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> tuple[DataTest, ...]:
+    """Run dbt and return the data tests, which all passed. Raises MartsRefused if a model or a test failed."""
+    ran = run_dbt(_BUILD, folder, environment, project)
+    failed = [r for r in ran.results if r["status"] in ("error", "fail")]
+    cause = {result["unique_id"]: _cause(result, folder) for result in failed}
+    tests = tuple(
+        DataTest(name, cause.get(name), int(result["failures"] or 0))
+        for result in ran.results
+        if (name := result["unique_id"]).startswith("test.") and result["status"] in ("pass", "error", "fail")
     )
-    _keep_parsed(folder / _PARSED, parsed)
-    ran_nodes = folder / "run_results.json"
-    results = orjson.loads(ran_nodes.read_bytes())["results"] if ran_nodes.exists() else []
-    failed = [r for r in results if r["status"] in ("error", "fail")]
     if failed:
         # unique_id is kind.project.name, and a hash for a generic test
-        causes = "; ".join(f"{r['unique_id'].split('.')[2]}: {_cause(r, folder)}" for r in failed[:_SHOWN])
+        causes = "; ".join(f"{name.split('.')[2]}: {text}" for name, text in list(cause.items())[:_SHOWN])
         more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-        raise DerivationError(f"dbt build failed, the warehouse is unchanged: {causes}{more}")
-    if ran.returncode or not results:
-        output = "\n".join((ran.stdout + ran.stderr).strip().splitlines()[-12:])
-        raise DerivationError(f"dbt build ended with {ran.returncode}, the warehouse is unchanged:\n{output}")
-    return sum(r["unique_id"].startswith("test.") and r["status"] == "pass" for r in results)
-
-
-def _keep_parsed(parsed: Path, cache: Path) -> None:
-    """Keep dbt's parse cache in the project if it is writable, which saves two to three seconds a build.
-
-    dbt compares the project files by content and parses only the changed ones again.
-    """
-    folder = cache.parent if cache.parent.exists() else cache.parents[1]
-    if parsed.exists() and checkout() and os.access(folder, os.W_OK):
-        cache.parent.mkdir(exist_ok=True)
-        draft = cache.with_name(f"{cache.name}.{os.getpid()}")
-        shutil.copyfile(parsed, draft)
-        draft.replace(cache)
+        raise MartsRefused(f"dbt build failed, the warehouse is unchanged: {causes}{more}", tests)
+    if ran.code or not ran.results:
+        raise MartsRefused(f"dbt build ended with {ran.code}, the warehouse is unchanged:\n{ran.last_lines}", tests)
+    return tests
 
 
 def _cause(result: dict[str, Any], folder: Path) -> str:
