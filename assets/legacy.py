@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
 from assets.resources import DERIVE, LazyStores
+from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
 from bardo_pipeline.derivation.death.graveyard import inheritance_previews
@@ -133,11 +134,15 @@ def _verdict_facts(standing: pa.Table, shown: Sequence[Judged]) -> dict[str, Any
 
 
 def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
-    """Return links to the Data Docs of this run, or of the newest run that has some."""
+    """Return links to the Data Docs of this run, or of the newest run that has some. `bardo serve` shows them.
+
+    A browser opens no file from a page of http, so the link is the server's.
+    """
     page = page or newest_page(stores.home)
     if page is None:
         return {}
-    return {"data_docs": dg.MetadataValue.url(page.as_uri()), "data_docs_path": dg.MetadataValue.path(page)}
+    link = f"{server_url(stores.home.root)}/docs/data/"
+    return {"data_docs": dg.MetadataValue.url(link), "data_docs_path": dg.MetadataValue.path(page)}
 
 
 @dg.asset(

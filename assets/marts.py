@@ -15,6 +15,7 @@ from dagster_dbt import DagsterDbtTranslator, DbtProject
 
 from assets.metadata import Seen, materialized
 from assets.resources import DERIVE, LazyStores
+from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.errors import MartsRefused
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
@@ -105,6 +106,7 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
     more: dict[str, Any] = {
         "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),
         "path": dg.MetadataValue.path(stores.home.warehouse),
+        "dbt_docs": dg.MetadataValue.url(f"{server_url(stores.home.root)}/docs/dbt/"),
     }  # fmt: skip
     digests = _digests(stores.home)
     for spec in SPECS:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE, LOCK = "server.json", "locks/server.lock"
+DEFAULT_PORT = 8642
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 _PORT_MAX = 65_535
 
@@ -42,6 +43,12 @@ def running_server(home: Path) -> RunningServer | None:
         return server if is_usable and isinstance(server.token, str) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def server_url(home: Path) -> str:
+    """Return the address of the running server of a home; without one, the address that `bardo serve` takes."""
+    server = running_server(home)
+    return f"http://127.0.0.1:{DEFAULT_PORT}" if server is None else server.url
 
 
 def _is_locked(path: Path) -> bool:

@@ -25,6 +25,9 @@ from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 
+_DOCUMENTS = ("/docs/data/", "/docs/dbt/")
+"""Pages, beside the home's, to which a browser returns when it has given a token. Links of Dagster lead to them."""
+
 
 class BrowserPages:
     """Endpoints of the pages of a warm home."""
@@ -49,11 +52,11 @@ class BrowserPages:
             return caller
         token = request.cookies.get(COOKIE)
         if token is None:
-            return HTMLResponse(sign_in_page(), 401, SECURITY)
+            return HTMLResponse(sign_in_page(page=request.url.path), 401, SECURITY)
         try:
             request.state.caller = caller = self._doorkeeper.caller(f"Bearer {token}", None, None)
         except TokenError as error:
-            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
+            return HTMLResponse(sign_in_page(str(error), request.url.path), 401, SECURITY)
         return caller
 
     async def data_docs(self, request: Request) -> Response:
@@ -85,11 +88,12 @@ class BrowserPages:
         return HTMLResponse(await self._warm.run(page.read_bytes), 200, DBT_SECURITY)
 
     async def _sign_in(self, request: Request) -> Response:
-        token = dict(parse_qsl((await request.body()).decode("latin-1"))).get("token", "")
+        given = dict(parse_qsl((await request.body()).decode("latin-1")))
+        token, page = given.get("token", ""), given.get("page", "")
         try:
             self._doorkeeper.caller(f"Bearer {token}", None, None)
         except TokenError as error:
-            return HTMLResponse(sign_in_page(str(error)), 401, SECURITY)
-        response = RedirectResponse("/", 303, SECURITY)
+            return HTMLResponse(sign_in_page(str(error), page), 401, SECURITY)
+        response = RedirectResponse(page if page in _DOCUMENTS else "/", 303, SECURITY)
         response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
         return response

@@ -102,13 +102,14 @@ def overview_page(home: Overview) -> str:
     return _document(home.title, "\n".join(parts))
 
 
-def sign_in_page(fault: str | None = None) -> str:
-    """Return the form that asks for a token."""
+def sign_in_page(fault: str | None = None, page: str = "/") -> str:
+    """Return the form that asks for a token. page: the path that the browser asked for."""
     note = f"<p>{escape(fault)}</p>" if fault else ""
     return _document(
         "Bardo",
         f"<h1>Bardo</h1>{note}<p>Give a token of <code>bardo keys token OWNER</code>.</p>"
         '<form method="post" action="/">'
+        f'<input name="page" type="hidden" value="{escape(page)}">'
         '<input name="token" type="password" autocomplete="off" aria-label="Token" required> '
         '<input type="submit" value="Open" style="width:auto"></form>',
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import orjson
 
-from bardo_pipeline.client.running_server import FILE, LOCK
+from bardo_pipeline.client.running_server import DEFAULT_PORT, FILE, LOCK
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.recorder import Recorder
@@ -49,7 +49,7 @@ class ServeSettings:
     drain : what commits acknowledged records to the log
     """
 
-    port: int = 8642
+    port: int = DEFAULT_PORT
     threads: int = 8
     connections_max: int = 512
     head_seconds: float = 10.0
