@@ -35,7 +35,7 @@ LONG_CELL_MIN = 24
 """Width below which a wrapped column is unreadable: the table turns vertical instead."""
 
 COLUMN_GAP = 3
-"""Width of the space beside each column."""
+"""Width of the space between two columns; the edges of a table have one less together."""
 
 UNBOUNDED_WIDTH = 1_000_000
 """Width at which the longest word of a cell is measured."""
@@ -125,7 +125,7 @@ def print_table(title: str | None, names: Sequence[str], rows: Sequence[tuple[An
         out.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
     cells = [[_cell(value) for value in row] for row in rows]
     columns = [_column(name, [row[i] for row in rows], [row[i] for row in cells]) for i, name in enumerate(names)]
-    spare = out.width - sum(column.least + COLUMN_GAP for column in columns)
+    spare = out.width + 1 - sum(column.least + COLUMN_GAP for column in columns)
     if spare < 0:
         _print_vertical(names, cells)
         return

@@ -77,3 +77,12 @@ def test_any_text_stays_one_row_and_keeps_its_characters(rows: list[tuple[str, s
     assert [row[:2] for row in read[1:]] == cells
     kept = "".join(shown(width, names, rows).split())
     assert all("".join(key.split()) in kept for key, _ in cells)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_a_table_that_just_fits_uses_the_whole_terminal(columns: int) -> None:
+    names, row = [f"c{i}" for i in range(columns)], ("x" * 20,) * columns
+    fitting = next(width for width in range(20, 200) if not shown(width, names, [row]).startswith("c0  x"))
+    lines = shown(fitting, names, [row]).splitlines()
+    assert max(map(len, lines)) == fitting, "a narrower terminal gets one line for each cell"
+    assert "".join(lines).count("x" * 20) == columns
