@@ -46,6 +46,9 @@ PORTS = ((ServeSettings.port, "bardo serve --port 0"), (3000, "bardo ui --port 3
 NEEDED_SETTINGS = (("run_monitoring", "enabled"), ("run_retries", "enabled"), ("concurrency", "pools"))
 """Sections of dagster.yaml without which a run that a reboot ended blocks the runs after it."""
 
+LOCKS = ("requirements.lock", "deploy/requirements.lock")
+"""Locks of a checkout and of the image."""
+
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+?)(?:\s*;[^\\]*)?\s*\\?$", re.MULTILINE)
 _TIMEOUT_SECONDS = 5.0
 
@@ -103,8 +106,8 @@ def versions() -> Iterator[Finding]:
     if unfit:
         yield Finding("versions", "failed", "; ".join(unfit), "install the wheel again, or run `make venv`")
         return
-    root = checkout()
-    pinned = {} if root is None else dict(_PINNED.findall((IMPORT_ROOT / "requirements.lock").read_text()))
+    locks = [IMPORT_ROOT / name for name in LOCKS if checkout() is not None and (IMPORT_ROOT / name).exists()]
+    pinned = dict(_PINNED.findall(locks[0].read_text())) if locks else {}
     other = [
         f"{name} {installed}, locked {locked}"
         for name, locked in pinned.items()

@@ -13,18 +13,19 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import commented_toml
 from bardo_pipeline.storage.home import CONFIGURATION, DESCRIPTION, MANIFEST, Home, replace_file
+from bardo_pipeline.storage.operations.dagster_settings import prepare_dagster_home
 
 
 def init(
     home: Annotated[Path | None, Argument(help="Folder of the new home (default: BARDO_HOME, else ./.bardo).")] = None,
 ) -> None:
-    """Make a home without golems, with a bardo.toml that explains every key and changes none."""
+    """Make a home without golems, with a bardo.toml that explains every key, and Dagster's settings."""
     root = root_of(home)
     for name, kind in ((DESCRIPTION, "home"), (MANIFEST, "backup")):
         if (root / name).exists():
             shown = f"`bardo status --home {root}` shows it"
             raise ConfigError(f"{root} is a {kind} already: {shown}; name another folder for a new home")
-    Home.create(root, Policy(), now())
+    prepare_dagster_home(Home.create(root, Policy(), now()))
     file = root / CONFIGURATION
     if not file.exists():
         replace_file(file, commented_toml().encode())

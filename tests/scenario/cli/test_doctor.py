@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.cli.operations import doctor_command
 from bardo_pipeline.cli.operations.doctor_command import Finding, findings_of
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.operations.dagster_settings import prepare_dagster_home
 from tests.conftest import copy_home
 from tests.support.processes.bardo_command import bardo
 
