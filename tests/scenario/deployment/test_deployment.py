@@ -31,6 +31,7 @@ def test_the_files_of_the_deployment_pass_their_linters() -> None:
     for command in (
         [tools / "hadolint", "--failure-threshold", "info", "Dockerfile"],
         [tools / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"],
+        [tools / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/ci.yml"],
     ):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -87,6 +88,27 @@ def test_the_builder_refuses_an_instruction_that_it_does_not_know() -> None:
     assert (stage.name, stage.variables) == ("y", {"A": "1", "B": "2"})
     assert stage.steps[-1] == ("RUN", "a    && b")
     assert isinstance(stage, Stage)
+
+
+def test_the_workflow_uses_the_wheel_on_every_supported_python_and_limits_its_time() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert jobs["wheel"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    scripts = [word for command in commands for word in command.split() if word.startswith(".ci/")]
+    assert set(scripts) == {".ci/run", ".ci/wheel"}
+    assert all((ROOT / script).exists() for script in scripts)
+    assert all("timeout-minutes" in job for job in jobs.values())
+
+
+def test_the_hooks_run_tools_of_the_environment_and_fetch_nothing() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert local["repo"] == "local"
+    for hook in local["hooks"]:
+        program, *words = hook["entry"].split()
+        assert hook["language"] == "system"
+        assert program.startswith(".venv/bin/")
+        tool = Path(sys.executable).with_name(Path(program).name)
+        assert subprocess.run([tool, *words[:1], "--help"], capture_output=True).returncode == 0
 
 
 @contextmanager
