@@ -121,8 +121,8 @@ def service(container: Container, name: str, variables: dict[str, str], log: Pat
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(60)
+        process.kill()
+        process.wait()
 
 
 def environment(stated: dict[str, Any], variables: dict[str, str]) -> dict[str, str]:

@@ -94,15 +94,17 @@ class Image:
 
     @contextmanager
     def container(self) -> Iterator[Container]:
-        """Hold the last stage mounted, in a network of its own, until the end of the block."""
+        """Hold the last stage mounted, in a network of its own; all its processes end with the block."""
         script = f"{self._mounted(self.last)}\nip link set lo up; echo ready; exec sleep infinity"
-        command = ["unshare", "--mount", "--net", "--propagation", "private", "bash", "-euo", "pipefail", "-c", script]
+        apart = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+        command = ["unshare", *apart, "bash", "-euo", "pipefail", "-c", script]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None
             try:
                 if holder.stdout.readline() != "ready\n":
                     raise RuntimeError("the last stage cannot be mounted")
-                yield Container(self, holder.pid)
+                first = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()[0]
+                yield Container(self, int(first))
             finally:
                 holder.kill()
 
@@ -147,7 +149,7 @@ in_stage() {{ /usr/sbin/chroot "$root" /bin/sh -ec "cd $1 && $2"; }}"""
 
 @dataclass(frozen=True)
 class Container:
-    """An image whose last stage is mounted by the process `pid`."""
+    """An image whose last stage is mounted by the process `pid`, the first one of its namespaces."""
 
     image: Image
     pid: int
@@ -155,7 +157,7 @@ class Container:
     @property
     def entered(self) -> list[str]:
         """Return the words that begin a command in the container's network, with this machine's files."""
-        return ["nsenter", f"--target={self.pid}", "--net"]
+        return ["nsenter", f"--target={self.pid}", "--net", "--pid"]
 
     def command(self, words: Sequence[str], extra: Mapping[str, str]) -> list[str]:
         """Return the words that run a command in the container as its user, with these variables added to its own."""
