@@ -16,7 +16,8 @@ COPY sensors sensors
 COPY dbt dbt
 COPY deploy deploy
 RUN /opt/bardo/bin/python -m pip install -q --no-deps --no-build-isolation --no-index -e . \
-    && /opt/bardo/bin/python -m compileall -q bardo_pipeline assets jobs sensors
+    && /opt/bardo/bin/python -m compileall -q bardo_pipeline assets jobs sensors \
+    && /opt/bardo/bin/python -c "import definitions"
 
 FROM python:3.11-slim-bookworm
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from dagster._core.instance.config import PoolGranularity
 
+from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.operations.dagster_settings import prepare_dagster_home
 from definitions import defs
 from tests.conftest import NOW
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import home_without_verdicts
-from tests.support.processes.postgres import postgres
 
 pytestmark = [pytest.mark.row("P-3"), pytest.mark.full]
 
@@ -76,30 +74,9 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.fixture
-def postgres_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with postgres() as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        yield
-
-
-@pytest.mark.parametrize("victim", ["daemon", "code server", "run"])
-def test_deaths_are_completed_after_a_kill_with_postgres(
-    small_home: Path, tmp_path: Path, victim: str, postgres_variables: None
-) -> None:
-    root = home_without_verdicts(small_home, tmp_path / "home")
-    shutil.copy(ROOT / "deploy" / "dagster.yaml", Home.open(root).dagster)
-    complete_after_a_kill(root, tmp_path, victim)
-
-
 @pytest.mark.parametrize("victim", ["daemon", "code server", "run"])
 def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, victim: str) -> None:
-    complete_after_a_kill(home_without_verdicts(small_home, tmp_path / "home"), tmp_path, victim)
-
-
-def complete_after_a_kill(root: Path, tmp_path: Path, victim: str) -> None:
-    """Kill one of Dagster's processes during a run of the death job, and wait until each death is completed once."""
+    root = home_without_verdicts(small_home, tmp_path / "home")
     log = tmp_path / "daemon.log"
     dying = [death.golem_id for death in unfinished_deaths(DerivationContext.open(root))]
     assert len(dying) > 3

@@ -7,9 +7,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.delta.table_specs import TABLES
-from bardo_pipeline.storage.operations.dagster_settings import prepare_dagster_home
 from definitions import defs, one_owner
 from tests.definitions.running import materializations
 from tests.support.homes.two_owners import CORAL, PEARL, belongings

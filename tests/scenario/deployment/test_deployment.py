@@ -134,11 +134,9 @@ def until_healthy(container: Container, name: str, variables: dict[str, str], lo
     """Run the health check of a service until it passes."""
     stated = COMPOSE["services"][name]
     check = stated["healthcheck"]["test"][1:] if "healthcheck" in stated else container.image.last.stated["HEALTHCHECK"]
-    words = [*container.image.last.stated["ENTRYPOINT"], *check]
     deadline = time.monotonic() + PATIENCE
-    while (
-        done := subprocess.run(container.command(words, environment(stated, variables)), capture_output=True)
-    ).returncode:
+    command = container.command(check, environment(stated, variables))  # an engine runs it without the entry point
+    while (done := subprocess.run(command, capture_output=True)).returncode:
         assert time.monotonic() < deadline, f"{name}: {done.stderr.decode()[-2000:]}\n{log.read_text()[-4000:]}"
         time.sleep(1)
 
