@@ -75,8 +75,10 @@ ui: venv  ## Dagster's own interface over this project
 docs: venv  ## README, architecture and docs/ as a site in build/site; a broken link fails
 	$(BIN)/mkdocs build --strict
 
-lock: venv  ## resolve pyproject.toml again into requirements.lock
+lock: venv  ## resolve pyproject.toml again into requirements.lock, and the image's part into deploy/requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes --python-version 3.11 -o requirements.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra image -c requirements.lock --generate-hashes --python-version 3.11 \
+	  -o deploy/requirements.lock
 
 clean:  ## the environment and every cache, but never a home with a log in it
 	rm -rf .venv build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache dbt/target dbt/logs

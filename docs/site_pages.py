@@ -9,7 +9,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

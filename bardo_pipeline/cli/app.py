@@ -48,6 +48,8 @@ _MODULES = {
         "rebuild": "rebuild",
         "accept-gap": "accept_gap",
     },
+    "operations.init_command": {"init": "init"},
+    "operations.doctor_command": {"doctor": "doctor"},
     "operations.drain_command": {"drain": "drain"},
     "memory.ask_and_search": {
         "ask": "ask_golem",
@@ -87,7 +89,6 @@ def app_of(first: str | None = None) -> Typer:
     app = Typer(
         help=_HELP,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         callback=lambda: None,  # else Typer makes a single command the whole program
     )
@@ -107,7 +108,7 @@ def app_of(first: str | None = None) -> Typer:
 
 
 @cache
-def command(first: str | None = None) -> Callable[[], object]:
+def command(first: str | None = None) -> Callable[..., object]:
     """Build all commands with their options, or those that begin with this word; cached because it takes 0.1 s."""
     return with_shared_options(get_command(app_of(first)))
 
@@ -118,7 +119,7 @@ def main() -> None:
 
     def checked() -> None:
         _check_utf8(sys.argv[1:])
-        command(first)()
+        command(first)(prog_name="bardo")
 
     run_to_exit(checked)
 

@@ -34,7 +34,7 @@ def running_server(home: Path) -> RunningServer | None:
 
     A file that is damaged counts as no server: its token is sent to no other machine.
     """
-    if not _is_locked(home / LOCK):
+    if not is_locked(home / LOCK):
         return None
     try:
         facts = json.loads((home / FILE).read_bytes())
@@ -51,7 +51,8 @@ def server_url(home: Path) -> str:
     return f"http://127.0.0.1:{DEFAULT_PORT}" if server is None else server.url
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Return whether another process holds this lock exclusively; False if this user cannot look."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

@@ -168,6 +168,21 @@ def to_toml(configuration: Configuration) -> str:
     return "\n".join(lines) + "\n"
 
 
+def commented_toml() -> str:
+    """Return a bardo.toml that states nothing: each key is a comment with its default and its meaning."""
+    parts = [
+        "## Configuration of the golems of this home. A line that begins with one # is a key with its default.\n"
+        "## `bardo config check` validates the file; `bardo config adopt --why REASON` puts it in force.\n"
+    ]
+    for name, model in sections().items():
+        own = [key for key in keys() if key.rpartition(".")[0] == name]
+        lines = [
+            f"# {key.rpartition('.')[2]} = {toml(keys()[key].default)}  # {keys()[key].description}" for key in own
+        ]
+        parts.append("\n".join(["", f"## {model.__doc__}", f"[{name}]", *lines, ""]))
+    return "".join(parts)
+
+
 def toml(value: Any) -> str:
     """Return a value in TOML syntax."""
     return str(value).lower() if isinstance(value, bool) else repr(value)

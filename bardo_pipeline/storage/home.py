@@ -36,11 +36,13 @@ from bardo_pipeline.storage.checksums import MARK, checked_json, json_with_check
 CONFIGURATION = "bardo.toml"
 """In the home's own folder, unless --config names another."""
 
+DESCRIPTION = "home.json"
+"""In the folder of every home."""
+
 MANIFEST = "MANIFEST.json"
 """In the folder of a backup, in place of home.json."""
 
 _BYTES_MAX = 1_000_000
-_MARK = "home.json"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REMEDIES = {
     errno.ENOSPC: "free some space on its disk",
@@ -145,7 +147,7 @@ class Home:
 
         Raises NoHomeError without a home, SchemaVersionError for a newer one, StoreError for an unreadable home.json.
         """
-        mark = root / _MARK
+        mark = root / DESCRIPTION
         try:
             facts = checked_json(mark)
             bucket_count, schema_version = int(facts["bucket_count"]), int(facts["schema_version"])
@@ -157,8 +159,8 @@ class Home:
                     "`bardo restore` makes a home of it"
                 ) from None
             raise NoHomeError(
-                f"there is no home in {root}: run `bardo demo` or `bardo run`, or found a runtime's golem by "
-                "`bardo golem birth`"
+                f"there is no home in {root}: make one by `bardo init`, by a fleet (`bardo demo`, `bardo run`), or "
+                "for a runtime's golem (`bardo golem birth`)"
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
@@ -172,8 +174,8 @@ class Home:
         """Raise home.json's schema version to today's, so that older code refuses to open the home."""
         if self.schema_version >= SCHEMA_VERSION:
             return
-        facts = checked_json(self.root / _MARK) | {"schema_version": SCHEMA_VERSION, "checksum": MARK}
-        replace_file(self.root / _MARK, _described(facts))
+        facts = checked_json(self.root / DESCRIPTION) | {"schema_version": SCHEMA_VERSION, "checksum": MARK}
+        replace_file(self.root / DESCRIPTION, _described(facts))
         self.schema_version = SCHEMA_VERSION
 
     @classmethod
@@ -182,13 +184,13 @@ class Home:
         if now.utcoffset() is None:
             raise ConfigError(f"the creation time of a home needs a time zone: {now}")
         make_folder(root)
-        if not (root / _MARK).exists():
+        if not (root / DESCRIPTION).exists():
             facts = {
                 "bucket_count": policy.log.bucket_count,
                 "schema_version": SCHEMA_VERSION,
                 "created_at": now.astimezone(UTC).isoformat(),
             }
-            _write_first(root / _MARK, _described(facts))
+            _write_first(root / DESCRIPTION, _described(facts))
         home = cls.open(root)
         for folder in (
             home.cycles.parent,

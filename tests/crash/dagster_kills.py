@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ from typing import Literal
 import dagster as dg
 
 from bardo_pipeline import birth
-from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment, prepare_dagster_home
+from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.events.custody.hash_chain import content_of
@@ -42,7 +42,7 @@ from bardo_pipeline.storage.verification.verify import verify
 from jobs.run_requests import ACTIVE
 from tests.support.homes.spool_homes import OWNER_KEY, PUBLIC, line_of, signed
 from tests.support.processes.dagster_daemon import below, kill, kill_all, start_daemon, until
-from tests.support.processes.postgres_server import postgres_server, programs, use_postgres
+from tests.support.processes.postgres import postgres, use_postgres
 from tests.support.records.drawn_records import records
 
 Storage = Literal["sqlite", "postgresql"]
@@ -70,13 +70,12 @@ class Tally:
 class DagsterKills:
     """A home under Dagster's daemon, whose processes are killed one after another."""
 
-    def __init__(self, root: Path, random: random.Random, *, port: int | None = None) -> None:
+    def __init__(self, root: Path, random: random.Random, *, server: Mapping[str, str] | None = None) -> None:
         self.home, self._random, self.tally = Home.create(root, Policy(), BEGINNING), random, Tally()
         with EventLog(self.home) as log:
             OwnerKeys(self.home, log).register("owner-1", PUBLIC, BEGINNING)
-        prepare_dagster_home(self.home)
-        if port is not None:
-            use_postgres(self.home, port)
+        if server is not None:
+            use_postgres(self.home, server)
         self._log = root / "daemon.log"
         self._dropped: dict[str, int] = {}
         self._victims = self._order()
@@ -187,12 +186,9 @@ def main() -> int:
     print(f"seed {seed}, homes in {folder}", flush=True)
     tallies: dict[Storage, Tally] = {}
     for storage in given.storage:
-        if storage == "postgresql" and programs() is None:
-            print("PostgreSQL is not installed: skipped")
-            continue
         with ExitStack() as stack:
-            port = stack.enter_context(postgres_server()) if storage == "postgresql" else None
-            tallies[storage] = DagsterKills(folder / storage, random.Random(seed), port=port).play(given.kills)
+            server = stack.enter_context(postgres()) if storage == "postgresql" else None
+            tallies[storage] = DagsterKills(folder / storage, random.Random(seed), server=server).play(given.kills)
     print(f"{'storage':12}{'daemon':>8}{'server':>8}{'run':>6}{'golems':>8}{'runs':>6}{'faults':>8}{'seconds':>9}")
     for storage, tally in tallies.items():
         killed = [tally.kills[victim] for victim in ("daemon", "code server", "run")]

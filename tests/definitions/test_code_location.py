@@ -190,9 +190,12 @@ def test_unchanged_settings_of_an_earlier_version_are_replaced(tmp_path: Path) -
     home = Home.create(tmp_path / "home", Policy(), NOW)
     settings = prepare_dagster_home(home) / "dagster.yaml"
     present = settings.read_text()
-    settings.write_text(EARLIER_SETTINGS)
-    prepare_dagster_home(home)
-    assert settings.read_text() == present
+    dialog = "# No dialog invites to Dagster's mailing list.\nnux:\n  enabled: false\n\n"
+    assert dialog in present
+    for earlier in (EARLIER_SETTINGS, present.replace(dialog, "")):
+        settings.write_text(earlier)
+        prepare_dagster_home(home)
+        assert settings.read_text() == present
     settings.write_text(EARLIER_SETTINGS + "# mine\n")
     prepare_dagster_home(home)
     assert settings.read_text().endswith("# mine\n")

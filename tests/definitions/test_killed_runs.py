@@ -8,14 +8,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment, prepare_dagster_home
+from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import home_without_verdicts
 from tests.support.processes.dagster_daemon import below, daemon, kill, until
-from tests.support.processes.postgres_server import postgres_server, programs, use_postgres
+from tests.support.processes.postgres import postgres, use_postgres
 
 pytestmark = [pytest.mark.row("P-3"), pytest.mark.full]
 
@@ -26,10 +26,7 @@ def test_deaths_are_completed_after_a_kill(small_home: Path, tmp_path: Path, vic
     root = home_without_verdicts(small_home, tmp_path / "home")
     with ExitStack() as stack:
         if storage == "postgresql":
-            if programs() is None:
-                pytest.skip("PostgreSQL is not installed")
-            prepare_dagster_home(Home.open(root))
-            use_postgres(Home.open(root), stack.enter_context(postgres_server()))
+            use_postgres(Home.open(root), stack.enter_context(postgres()))
         _kill_while_deaths_are_completed(root, tmp_path / "daemon.log", victim)
 
 

@@ -13,7 +13,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 READ = (
     "bardo_pipeline", "assets", "jobs", "sensors", "benchmarks", "examples", "stubs", "tests", "docs",
-    "dbt/macros", "dbt/models", "dbt/tests", "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
+    "dbt/macros", "dbt/models", "dbt/tests", "deploy", "README.md", "ARCHITECTURE.md", "CHANGELOG.md",
+    "CONTRIBUTING.md", "SECURITY.md",
 )  # fmt: skip
 
 SUFFIXES = {".py", ".pyi", ".md", ".yml", ".yaml", ".sql", ".rs"}

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from bardo_pipeline.cli.output.answers import as_moment
-from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
+from bardo_pipeline.cli.output.tables import out, print_facts, print_nonempty, print_table
 
 
 def show_status(status: Mapping[str, Any]) -> None:
@@ -44,10 +41,7 @@ def show_status(status: Mapping[str, Any]) -> None:
                         f"retried; {successions['unregistered']} heirs are not registered"),
         ("warehouse", status["warehouse"]),
     ]  # fmt: skip
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(f"[dim]{name}[/]", escape(value))
-    out.print(grid)
+    print_facts(facts)
     rows = [
         (journal["writer"], "alive" if journal["alive"] else "dead", journal["depth"]["files"],
          journal["depth"]["bytes"], _age(journal["depth"]["oldest_seconds"]))

@@ -13,19 +13,32 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from io import TextIOWrapper
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import orjson
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from bardo_pipeline.visible_text import escaped, visible
 
 SHORT_CELL = 34
+"""Width up to which a column never wraps."""
+
+LONG_CELL_MIN = 24
+"""Width below which a wrapped column is unreadable: the table turns vertical instead."""
+
+COLUMN_GAP = 3
+"""Width of the space between two columns; the edges of a table have one less together."""
+
+UNBOUNDED_WIDTH = 1_000_000
+"""Width at which the longest word of a cell is measured."""
 
 
 class Terminal(Console):
@@ -67,6 +80,17 @@ def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print named facts, one a line, aligned on a terminal and tab-separated if the output is piped."""
+    if not out.is_terminal:
+        out.file.writelines(visible(f"{name}\t{_text(value)}\n") for name, value in facts)
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(f"[dim]{name}[/]", escape(value))
+    out.print(grid)
+
+
 def print_nonempty(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Print a table if it has rows."""
     if rows:
@@ -90,25 +114,66 @@ def print_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: st
 
 
 def print_table(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Print a table; columns of at most 34 characters never wrap, numbers are right-aligned."""
-    table = Table(
-        title=None if title is None else escape(title),
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    cells = [[_cell(v) for v in row] for row in rows]
-    for i, name in enumerate(names):
-        values = [r[i] for r in rows if r[i] is not None]
-        number = bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        short = max((len(c[i]) for c in cells), default=0) <= SHORT_CELL
-        table.add_column(escape(name), justify="right" if number else "left", no_wrap=short, overflow="fold")
+    """Print a table, as tab-separated values if the output is piped.
+
+    No cell is cut. On a terminal, a table that is wider than the terminal prints one `name  value` line per cell.
+    """
+    if not out.is_terminal:
+        out.file.writelines(visible(line) for line in _tab_separated(title, names, rows))
+        return
+    if title is not None:
+        out.print(f"[bold]{escape(title)}[/]", soft_wrap=True)
+    cells = [[_cell(value) for value in row] for row in rows]
+    columns = [_column(name, [row[i] for row in rows], [row[i] for row in cells]) for i, name in enumerate(names)]
+    spare = out.width + 1 - sum(column.least + COLUMN_GAP for column in columns)
+    if spare < 0:
+        _print_vertical(names, cells)
+        return
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    wanted = sum(column.whole - column.least for column in columns)
+    for name, column in zip(names, columns, strict=True):
+        width = column.least + (column.whole - column.least) * min(spare, wanted) // max(wanted, 1)
+        table.add_column(escape(name), justify="right" if column.is_number else "left", overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     out.print(table)
+
+
+class _Column(NamedTuple):
+    """Widths of a column. least: below it the column is unreadable. whole: no cell of it wraps."""
+
+    least: int
+    whole: int
+    is_number: bool
+
+
+def _tab_separated(title: str | None, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield the lines of a table; null is an empty cell, and numbers have no separators."""
+    if title is not None:
+        yield title + "\n"
+    for row in (names, *rows):
+        yield "\t".join("" if value is None else _text(value) for value in row) + "\n"
+
+
+def _column(name: str, values: Sequence[Any], cells: Sequence[str]) -> _Column:
+    texts = [Text.from_markup(text) for text in (escape(name), *cells)]
+    whole = max(text.cell_len for text in texts)
+    word = max(Measurement.get(out, out.options.update_width(UNBOUNDED_WIDTH), text).minimum for text in texts)
+    known = [value for value in values if value is not None]
+    is_number = bool(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+    return _Column(whole if whole <= SHORT_CELL else max(word, LONG_CELL_MIN), whole, is_number)
+
+
+def _print_vertical(names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print one line per cell, and a rule between rows; the terminal wraps a long value, so that it copies whole."""
+    width = max(map(cell_len, names))
+    if not cells:
+        say(f"no rows of {', '.join(names)}")
+    for number, row in enumerate(cells):
+        if number:
+            out.print("─" * out.width, style="dim")
+        for name, cell in zip(names, row, strict=True):
+            out.print(f"[bold]{escape(set_cell_size(name, width))}[/]  {cell}", soft_wrap=True)
 
 
 @contextmanager
@@ -152,10 +217,14 @@ def day(moment: datetime | None) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "[dim]null[/]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.4g}"
-    return escape(str(value).replace("\n", " ").replace("\t", " "))  # a name with a newline could forge a row
+    return escape(_text(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).replace("\n", " ").replace("\t", " ")  # a name with a newline could forge a row

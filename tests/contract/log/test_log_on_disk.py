@@ -269,7 +269,7 @@ def test_a_half_repeated_commit_is_refused(tmp_path: Path) -> None:
 
 
 def test_opening_a_folder_without_a_home_names_the_commands_that_create_it(tmp_path: Path) -> None:
-    with pytest.raises(NoHomeError, match="run `bardo demo` or `bardo run`"):
+    with pytest.raises(NoHomeError, match="make one by `bardo init`"):
         Home.open(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

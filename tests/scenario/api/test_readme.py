@@ -23,11 +23,14 @@ from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.conftest import NOW, copy_home
-from tests.support.processes.bardo_command import bardo, run
+from tests.support.processes.bardo_command import bardo, on_terminal, unstyled
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
+PAGE_COLUMNS = 100
+"""Width of the terminal whose output the pages show."""
+
 LONG = ("ui", "run", "eval", "serve")
 WRITERS = ("similar", "search", "ask", "drift", "bundle", "golem", "keys")
 """Commands that write an index, vectors, tokens or events: they run on one copy of the home, shared by all of them."""
@@ -243,9 +246,6 @@ def test_the_readme_shows_deaths_of_several_causes_and_dreams() -> None:
 def test_a_shown_output_equals_that_of_the_demo(shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path(os.environ["BARDO_DEMO_HOME"]).resolve()
     monkeypatch.chdir(tmp_path)
-    environment = {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "100"}
-    done = run(shlex.split(shown.command)[1:], environment)
-    assert done.returncode == 0, done.stderr
-    printed = iter([line.rstrip() for line in done.stdout.splitlines()])
+    printed = iter(unstyled(on_terminal(shlex.split(shown.command)[1:], home, columns=PAGE_COLUMNS)))
     missing = [line for line in shown.output if line != "…" and line not in printed]
     assert not missing

@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.cli.app import command
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
-from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
@@ -26,8 +24,6 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import DERIVED, NOW, home_without_verdicts
 from tests.support.homes.tool_homes import tool_home
 from tests.support.processes.bardo_command import bardo
-
-PACKAGE = Path(derive_home.__code__.co_filename).parents[1]
 
 
 def founder_home(
@@ -177,19 +173,3 @@ def test_derive_gives_the_tables_and_events_of_the_death_job(
     ]
     assert events[0] == events[1]
     assert {kind for kind, _ in events[0]} >= set(DERIVED)
-
-
-def test_every_command_that_a_message_names_exists() -> None:
-    tree = command()
-    named = {
-        words for path in PACKAGE.rglob("*.py") for words in re.findall(r"`bardo ((?:[a-z-]+ ?)+)", path.read_text())
-    }
-    assert len(named) > 20
-    for words in named:
-        group: Any = tree
-        for word in words.split():
-            inside = getattr(group, "commands", None)
-            if inside is None:
-                break
-            assert word in inside, f"a message names `bardo {words}`, and there is no such command"
-            group = inside[word]

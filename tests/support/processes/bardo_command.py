@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +12,8 @@ from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 
 from tests.support.processes.forked_processes import CONTEXT
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def bardo(*words: str, home: Path, expect: int = 0) -> str:
@@ -30,6 +34,29 @@ def run(words: Sequence[str], environment: Mapping[str, str], *, given: str = ""
         process.join()
         assert process.exitcode is not None
         return CompletedProcess(["bardo", *words], process.exitcode, *(path.read_text() for path in streams[1:]))
+
+
+def on_terminal(words: Sequence[str], home: Path, *, columns: int = 80) -> str:
+    """Run `bardo` on a pseudo terminal of this width, and return what the terminal would get."""
+    child, terminal = pty.fork()
+    if child == 0:
+        shape = {"COLUMNS": str(columns), "TERM": "xterm"}
+        environment = {**os.environ, **shape, "BARDO_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        os.execve(sys.executable, ["python", "-m", "bardo_pipeline.cli.app", *words], environment)
+    parts = []
+    try:
+        while part := os.read(terminal, 65_536):
+            parts.append(part)
+    except OSError:  # the end of a pseudo terminal
+        pass
+    printed = b"".join(parts).decode()
+    assert os.waitpid(child, 0)[1] == 0, printed
+    return printed
+
+
+def unstyled(printed: str) -> list[str]:
+    """Return the lines that a terminal shows, without styles and spaces at their ends."""
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed).replace("\r", "\n").split("\n")]
 
 
 def _run_command(words: list[str], environment: dict[str, str], folder: str, streams: list[Path]) -> None:
