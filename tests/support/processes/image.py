@@ -166,8 +166,17 @@ class Container:
         variables = [f"{name}={value}" for name, value in {**stage.variables, **extra}.items()]
         prefix = ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--no-new-privs", "env", "-i"]
         inside = f"cd {shlex.quote(stage.folder)} && exec {shlex.join([*prefix, *variables, *words])}"
-        root = self.image.folder / stage.name / "root"
-        return [*self.entered, "--mount", "/usr/sbin/chroot", str(root), "/bin/sh", "-c", inside]
+        return [*self._rooted, inside]
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file that every user of the container may read."""
+        script = f'mkdir -p "$(dirname {path})" && printf %s {shlex.quote(text)} > {path} && chmod 444 {path}'
+        subprocess.run([*self._rooted, script], check=True)
+
+    @property
+    def _rooted(self) -> list[str]:
+        root = self.image.folder / self.image.last.name / "root"
+        return [*self.entered, "--mount", "/usr/sbin/chroot", str(root), "/bin/sh", "-ec"]
 
 
 def _base_lines() -> list[str]:
