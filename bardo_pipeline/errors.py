@@ -48,6 +48,7 @@ BardoError
 ├── ServerError                a server of a home refused a request; names its status and error
 │   └── NoServerError          no server answers at the address
 └── DerivationError            a table cannot be derived
+    ├── DerivationDueError     a report would have to derive first, and its reader never derives
     ├── FingerprintMismatch    a rebuilt table differs from the active one
     └── EmbeddingPaused        the model drifted from its recorded vectors; embedding waits for a repair
 
@@ -297,6 +298,10 @@ class NoServerError(ServerError):
 
 class DerivationError(BardoError):
     """A table cannot be derived."""
+
+
+class DerivationDueError(DerivationError):
+    """A report would have to derive first, and its reader never derives."""
 
 
 class FingerprintMismatch(DerivationError):

@@ -8,8 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from bardo_pipeline.cli.output.answers import as_moment
-from bardo_pipeline.cli.output.tables import out, print_nonempty, print_table
+from bardo_pipeline.cli.output.tables import as_moment, out, print_nonempty, print_table
 
 
 def show_status(status: Mapping[str, Any]) -> None:
