@@ -49,6 +49,7 @@ BardoError
 │   └── NoServerError          no server answers at the address
 └── DerivationError            a table cannot be derived
     ├── MartsRefused           a mart or a data test of the warehouse failed
+    ├── DerivationDueError     a report would have to derive first, and its reader never derives
     ├── FingerprintMismatch    a rebuilt table differs from the active one
     └── EmbeddingPaused        the model drifted from its recorded vectors; embedding waits for a repair
 
@@ -308,6 +309,10 @@ class MartsRefused(DerivationError):
     def __init__(self, message: str, tests: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
         self.tests = tests
+
+
+class DerivationDueError(DerivationError):
+    """A report would have to derive first, and its reader never derives."""
 
 
 class FingerprintMismatch(DerivationError):

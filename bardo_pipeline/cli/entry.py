@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from bardo_pipeline.client.running_server import RunningServer, running_server
 from bardo_pipeline.errors import BardoError
 
-_CLIENT_OPTIONS = ("home", "owner", "json", "format", "testament")
+_CLIENT_OPTIONS = frozenset({"home", "owner", "json", "format"})
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -54,24 +54,24 @@ def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     command = next((name for name in _ANSWERED if name.split() == list(words[: len(name.split())])), None)
     if command is None or any("\ud800" <= char <= "\udfff" for char in "".join(words)):  # from bytes that are no UTF-8
         return False
+    words_of = _ANSWERED[command]
     try:
-        given = _ANSWERED[command].parsed(words[len(command.split()) :])
-        owner = given.owner or environ.get("BARDO_OWNER") or None
-        home = Path(given.home or environ.get("BARDO_HOME") or ".bardo").absolute()
+        given = words_of.parsed(words[len(command.split()) :])
+        owner = environ.get("BARDO_OWNER") or None if given.owner is None else given.owner
+        home = Path(environ.get("BARDO_HOME") or ".bardo" if given.home is None else given.home).absolute()
         server = running_server(home)
-        if server is None:
+        if server is None or owner == "":
             return False
-        document = _asked(server, command, given, owner)
+        document = _asked(server, command, words_of.sent(given), owner)
     except (_NotHere, BardoError):
         return False
     _print(command, document, home, given)
     return True
 
 
-def _asked(server: RunningServer, command: str, given: Namespace, owner: str | None) -> dict[str, Any]:
+def _asked(server: RunningServer, command: str, options: dict[str, Any], owner: str | None) -> dict[str, Any]:
     from bardo_pipeline.client.http_client import Client
 
-    options = {name: value for name, value in vars(given).items() if name not in _CLIENT_OPTIONS and value is not None}
     with Client(server.url, server.token, owner=owner, timeout_seconds=_TIMEOUT_SECONDS) as client:
         match command:
             case "ask":
@@ -82,67 +82,93 @@ def _asked(server: RunningServer, command: str, given: Namespace, owner: str | N
                 return client.lineage(options.pop("entry"), **options)
             case "golem show":
                 return client.golem_state(**options)
-            case _:
+            case "status":
                 return client.status()
+            case _:
+                return client.report(command.replace(" ", "-"), **options)
 
 
 def _print(command: str, document: dict[str, Any], home: Path, given: Namespace) -> None:
-    from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_lineage, show_warning
-    from bardo_pipeline.cli.output.golem_state import show_golem_report
-    from bardo_pipeline.cli.output.status_report import show_status
-    from bardo_pipeline.cli.output.tables import print_json, use_lossy_streams
+    from bardo_pipeline.cli.output.answers import show_hits, show_warning
+    from bardo_pipeline.cli.output.rendering import show_report
+    from bardo_pipeline.cli.output.tables import use_lossy_streams
 
     use_lossy_streams()
     fresh, warning = document.pop("freshness"), document.pop("warning", None)
-    if command == "status":
-        document = {"home": str(home), **document}
-    if given.json or given.format == "json":
-        print_json(document[_ROWS[command]] if command in _ROWS else document)
-        return
-    match command:
-        case "ask":
-            show_answer(document)
-        case "search":
-            show_hits(document["hits"], document["newest_event_us"], fresh["log_version"])
-        case "lineage":
-            show_lineage(document["holdings"])
-        case "golem show":
-            show_golem_report(document, whole=given.testament)
-        case _:
-            show_status(document)
-    show_warning(warning)
+    facts = {"home": str(home), **document} if command == "status" else document
+    facts = facts.get(_ROWS.get(command, "rows"), facts)
+    as_json = given.json or given.format == "json"
+    if command == "search" and not as_json:
+        show_hits(facts, document["newest_event_us"], fresh["log_version"])
+    else:
+        options = {name: value for name in _ANSWERED[command].shown if (value := vars(given)[name]) is not None}
+        show_report(command, facts, as_json=as_json, **options)
+    if not as_json:
+        show_warning(warning)
 
 
 _ROWS = {"search": "hits", "lineage": "holdings"}
-"""Commands whose JSON is only this field of the server's answer."""
+"""Commands whose facts are only this field of the server's answer; a report that is a list has the field `rows`."""
 
 
 class _Words(NamedTuple):
-    """Words of a command. formats: values of --format; a command without them has --json."""
+    """Words of a command.
+
+    Parameters
+    ----------
+    arguments : names of positional words; one that ends with "?" may be absent
+    flags : options without a value; `needed` ones, without which the command acts, are always given
+    formats : values of --format; a command without them has --json
+    shown : options that only the printing needs, by name
+    """
 
     arguments: tuple[str, ...] = ()
     options: Mapping[str, Callable[[str], Any]] = {}
     switches: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
     def parsed(self, words: Sequence[str]) -> Namespace:
         """Return the values that the words give. Raises _NotHere for words that the command must read itself."""
         parser = _Parser(add_help=False, allow_abbrev=False)
         parser.set_defaults(json=False, format=None)
-        for name in ("--home", "--owner", *self.arguments):
+        for name in ("--home", "--owner"):
             parser.add_argument(name)
+        for name in self.arguments:
+            read = _stored if name == "target?" else str
+            parser.add_argument(name.removesuffix("?"), nargs="?" if name.endswith("?") else None, type=read)
         for name, kind in self.options.items():
             parser.add_argument(name, type=kind)
         for name in self.switches:
             parser.add_argument(name, action=BooleanOptionalAction)
-        for name in (*self.flags, *(() if self.formats else ("--json",))):
-            parser.add_argument(name, action="store_true")
+        for name in (*self.flags, *self.needed, *(() if self.formats else ("--json",))):
+            parser.add_argument(name, action="store_true", required=name in self.needed)
         if self.formats:
             parser.add_argument("--format", choices=self.formats)
         return parser.parse_args(list(words))
 
+    def sent(self, given: Namespace) -> dict[str, Any]:
+        """Return the options for the server."""
+        needed = {name.removeprefix("--").replace("-", "_") for name in self.needed}
+        kept = _CLIENT_OPTIONS | needed | set(self.shown)
+        return {name: value for name, value in vars(given).items() if name not in kept and value is not None}
 
+
+def _stored(target: str) -> str:
+    if os.path.exists(target):  # a folder or an archive, which only the command reads
+        raise ValueError
+    return target
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
+_FORMATS = ("table", "json")
 _FILTERS = ("store", "golem", "kind", "category", "domain", "regime", "status", "chain", "pair", "tool")
 _ANSWERED = {
     "ask": _Words(
@@ -155,9 +181,29 @@ _ANSWERED = {
         {**{f"--{name}": str for name in _FILTERS}, "--min-confidence": float, "--limit": int},
         switches=("--decay",),
     ),
-    "golem show": _Words(("golem",), flags=("--testament",)),
+    "golem show": _Words(("golem",), flags=("--testament",), shown=("testament",)),
     "lineage": _Words(("entry",), {"--golem": str}, formats=("tree", "json")),
-    "status": _Words(formats=("table", "json")),
+    "status": _Words(formats=_FORMATS),
+    "bloodstain": _Words(("golem",), flags=("--public",), formats=_FORMATS),
+    "bundle checks": _Words(("target?",), formats=_FORMATS),
+    "bundle show": _Words(("target?",), formats=_FORMATS),
+    "dreams": _Words(("golem?",), {"--limit": _count}, shown=("limit",)),
+    "golem death": _Words(("golem",)),
+    "golem due": _Words(needed=("--dry-run",)),
+    "golem notices": _Words(),
+    "golem successions": _Words(),
+    "graveyard": _Words((), {"--lineage": str, "--limit": _count}, shown=("limit",)),
+    "grimoire list": _Words(
+        ("golem",),
+        {"--kind": str, "--status": str, "--text": str, "--confidence-min": float, "--limit": int},
+        flags=("--pinned",),
+        formats=_FORMATS,
+    ),
+    "grimoire show": _Words(("golem", "entry"), formats=_FORMATS),
+    "library list": _Words((), {"--channel": str, "--kind": str, "--text": str, "--limit": int}, formats=_FORMATS),
+    "library show": _Words(("entry",), formats=_FORMATS),
+    "scars": _Words(("golem?",), flags=("--failures",), formats=_FORMATS),
+    "similar": _Words(("text",), {"--golem": str, "--limit": int}, formats=_FORMATS),
 }
 """Commands that a running server answers, with their words."""
 

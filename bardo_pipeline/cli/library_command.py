@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from rich.markup import escape
 from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import moment_of, now, open_context
-from bardo_pipeline.cli.output.tables import out, percent, print_json, print_nonempty, print_table, say
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import say
 from bardo_pipeline.derivation.library import acquisitions
-from bardo_pipeline.derivation.library import library_queries as queries
-from bardo_pipeline.derivation.succession.birth_events import waiting_orders
+from bardo_pipeline.derivation.library.library_queries import library_document, library_item
 
 app = Typer(
     help="Library of an owner: inherited, pulled, exported, shared and bought entries, and seed kits.",
@@ -32,49 +31,14 @@ def list_(
 ) -> None:
     """List a library by confidence, with its seed kits and the playbooks of dead golems."""
     stores = open_context(home, embedder)
-    owner_id = queries.resolve_owner(stores)
-    queries.refresh_library(stores)
-    rows = queries.filter_library(queries.library_of(stores, owner_id), channel=channel, kind=kind, text=text)
-    entries = (rows if limit is None else rows.slice(0, limit)).to_pylist()
-    kits, playbooks = queries.kits_of(stores, owner_id), queries.playbooks_of(stores, owner_id)
-    if format == "json":
-        orders = waiting_orders(stores, owner_id)
-        print_json({"owner_id": owner_id, "entries": entries, "kits": kits, "playbooks": playbooks, "waiting": orders})
-        return
-    cells = [
-        (_marked(r), r["entry_id"][:12], r["kind"].removeprefix("strategy_"), percent(r["confidence_now_ppm"]),
-         r["channel"], r["validator_count"], f"{r['text']} ({tags})" if (tags := _tags(r)) else r["text"])
-        for r in entries
-    ]  # fmt: skip
-    title = f"Library of {owner_id}: {rows.num_rows} entries, {len(playbooks)} playbooks of dead golems"
-    print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "text"], cells)
-    kit_rows = [
-        (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
-         len(k["proposed_ids"]), len(k["golem_ids"]))
-        for k in kits
-    ]  # fmt: skip
-    print_nonempty("Seed kits", ["kit", "name", "state", "entries", "waiting", "golems"], kit_rows)
-    for order in waiting_orders(stores, owner_id):
-        say(f"order {order['number']}: {order['entry_count']} entries wait for the next golem, {order['why']}")
+    facts = library_document(stores, channel=channel, kind=kind, text=text, limit=limit)
+    show_report("library list", facts, as_json=format == "json")
 
 
 @app.command()
 def show(entry: opt.Entry, home: opt.Home = None, format: opt.Format = "table", embedder: opt.Embedder = None) -> None:
     """Show an entry, a seed kit or a dead golem's playbook, with its source and confirming golems."""
-    stores = open_context(home, embedder)
-    owner_id = queries.resolve_owner(stores)
-    queries.refresh_library(stores)
-    kit = next((k for k in queries.kits_of(stores, owner_id) if entry and k["kit_id"].startswith(entry)), None)
-    playbook = next((b for b in queries.playbooks_of(stores, owner_id) if b["golem_id"] == entry), None)
-    row = kit or playbook or queries.find_library_row(queries.library_of(stores, owner_id), owner_id, entry)
-    if format == "json":
-        print_json(row)
-    elif kit:
-        _print_kit(kit)
-    elif playbook:
-        say(playbook["markdown"])
-    else:
-        _print_entry(row)
+    show_report("library show", library_item(open_context(home, embedder), entry), as_json=format == "json")
 
 
 @app.command()
@@ -138,38 +102,3 @@ def _print_acquired(acquired: acquisitions.Acquisition, kind: str, verb: str) ->
         say(f"{kind} {acquired.what} is already {verb}; nothing is recorded")
         return
     say(f"{kind} {acquired.what} is {verb} into the library of {acquired.owner_id} ({acquired.event_id})")
-
-
-def _print_kit(kit: dict[str, Any]) -> None:
-    state = "published" if kit["is_published"] else "proposed: waiting for golems to confirm it"
-    out.print(f"[bold]{escape(kit['kit_id'])}[/] {escape(kit['name'])}, {state}", soft_wrap=True)
-    say(f"learned independently by {', '.join(kit['golem_ids'])}")
-    for word, names in (("entries", "entry_ids"), ("waiting", "proposed_ids")):
-        say(f"{word}: {', '.join(e[:12] for e in kit[names]) or 'none'}")
-
-
-def _print_entry(row: dict[str, Any]) -> None:
-    out.print(f"{_marked(row)} [bold]{row['entry_id']}[/] {escape(row['text'])}".strip(), soft_wrap=True)
-    about = [row["kind"], row["category"], row["archetype"], f"generation {row['generation']}", _tags(row)]
-    say(", ".join(word for word in about if word))
-    raised = "" if row["confidence_ppm"] == row["deposited_ppm"] else f", raised from {percent(row['deposited_ppm'])}"
-    since = f"{percent(row['confidence_ppm'])} as of {row['anchor_at']:%Y-%m-%d %H:%M}{raised}"
-    say(f"trusted {percent(row['confidence_now_ppm'])} now ({since})")
-    period = f"{row['first_at']:%Y-%m-%d %H:%M} to {row['last_at']:%Y-%m-%d %H:%M}"
-    say(f"acquired by {', '.join(row['channels'])}, {period}, from {', '.join(row['golem_ids'])}")
-    say(
-        f"confirmed by {row['validator_count']} golems ({', '.join(row['validator_ids']) or 'none yet'}), "
-        f"refuted by {row['refuter_count']}"
-    )
-    for entry_id in row["entry_ids"]:
-        similar = "" if entry_id == row["entry_id"] else " (similar)"
-        say(f"trace to its ticks: bardo lineage {entry_id[:12]}{similar}")
-
-
-def _marked(row: dict[str, Any]) -> str:
-    return "†" if row["is_bloodstain"] else ""
-
-
-def _tags(row: dict[str, Any]) -> str:
-    tags = [word for word in ("battle_tested", "default", "anti_knowledge") if row[f"is_{word}"]]
-    return ", ".join(word.replace("_", "-") for word in tags)

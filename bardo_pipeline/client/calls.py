@@ -255,6 +255,15 @@ class Calls(ABC, Generic[T]):
         """List the golems in view."""
         return self._send(Call("GET", "/v1/golems"))
 
+    def report(self, name: str, **parameters: Any) -> T:
+        """Read a report, the facts that the command of its name prints; a list is in `rows`.
+
+        Parameters
+        ----------
+        name : for example dreams, scars or golem-death; `GET /openapi.json` describes all, with their parameters
+        """
+        return self._send(Call("GET", f"/v1/reports/{_escaped(name)}", _present(parameters)))
+
     def golem_state(self, golem: str | None = None) -> T:
         """Return the state of a golem, now or at its death, as `bardo golem show` prints it."""
         return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}"))

@@ -58,7 +58,7 @@ from bardo_pipeline.server.parameters import (
     SearchParameters,
     WarningsParameters,
 )
-from bardo_pipeline.server.reading import Reply
+from bardo_pipeline.server.reading import REPORTS, Reply
 from bardo_pipeline.server.recorder import Recorder, events_in, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import Batches, Freshness, StatedFreshness, WarmHome, each_alone
@@ -70,6 +70,8 @@ from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216, "/v1/events": 16_777_216}
 """Path prefix -> longest body."""
+
+_REPORTS = "/v1/reports"
 
 OPERATIONS = (
     Operation("GET", "/v1/status", "Health of the view, and exceeded thresholds."),
@@ -87,6 +89,7 @@ OPERATIONS = (
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
     Operation("POST", "/v1/search", "As GET, with the parameters as JSON.", SearchParameters, has_table=True),
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
+    *(Operation("GET", f"{_REPORTS}/{name}", each.summary, each.parameters) for name, each in REPORTS.items()),
     Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
     Operation("POST", "/v1/events", "Append signed life events by the rules of the spool.", body=EVENTS),
     Operation("POST", "/v1/texts", "Store episodes in one commit, each checked.", body=EPISODES, takes_golem=True),
@@ -189,6 +192,10 @@ class Application:
             (f"{one}/drafts", self.drafts, "POST"),
             (one, self._reads(NoParameters, reading.golem_reply), "GET"),
             ("/v1/lineage", self._reads(LineageParameters, reading.lineage_reply), "GET"),
+            *(
+                (f"/v1/reports/{name}", self._reads(each.parameters, each.reply), "GET")
+                for name, each in REPORTS.items()
+            ),
             ("/v1/records", self.records, "POST"),
             ("/v1/events", self.events, "POST"),
             ("/v1/texts", self.texts, "POST"),

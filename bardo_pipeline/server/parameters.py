@@ -25,6 +25,8 @@ def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
 
 
 Golem = Annotated[str, Field(min_length=1, max_length=200, description="Golem id.")]
+EntryId = Annotated[str, Field(min_length=1, max_length=200, description="Entry id, or a unique prefix.")]
+Limit = Annotated[int, Field(ge=1, le=100_000)]
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 """A moment, in UTC unless it has an offset."""
 Ticks = Annotated[int, Field(ge=1, le=2**32 - 1)]
@@ -71,7 +73,7 @@ class SearchParameters(Parameters):
 class LineageParameters(Parameters):
     """An entry whose evidence is traced."""
 
-    entry: str = Field(min_length=1, max_length=200, description="Entry id, or a unique prefix.")
+    entry: EntryId
     golem: str | None = Field(None, description="Only this golem and its ancestors.")
 
 
@@ -133,6 +135,81 @@ class BirthParameters(Parameters):
         (2_000, 8_000), description="Bounds of the lifespan."
     )
     at: Moment | None = Field(None, description="Moment of birth, not after the first record; now by default.")
+
+
+class GolemParameters(Parameters):
+    """A golem."""
+
+    golem: Golem
+
+
+class GolemOrAllParameters(Parameters):
+    """A golem, or all."""
+
+    golem: Golem | None = Field(None, description="Only this golem.")
+
+
+class ScarsParameters(GolemOrAllParameters):
+    """Filters on failures."""
+
+    failures: bool = Field(False, description="Include failures without a scar, with the reason.")
+
+
+class BloodstainParameters(GolemParameters):
+    """A death, or its public part."""
+
+    public: bool = Field(False, description="Only the public part, the echo.")
+
+
+class GraveyardParameters(Parameters):
+    """A line of descent, or all."""
+
+    lineage: Golem | None = Field(None, description="Only golems in this golem's line of descent.")
+
+
+class GrimoireParameters(GolemParameters):
+    """Filters on the entries of a golem at its last closed cycle."""
+
+    kind: str | None = Field(None, description="Only entries of this kind.")
+    status: str = Field("active", description='Only entries with this status; "all" for all.')
+    text: str | None = Field(None, description="Only entries whose text or category contains this.")
+    confidence_min: float = Field(0.0, ge=0, le=1, description="Only entries of at least this confidence.")
+    pinned: bool = Field(False, description="Only pinned entries.")
+    limit: Limit | None = Field(None, description="Maximum number of entries, highest confidence first.")
+
+
+class EntryParameters(GolemParameters):
+    """An entry of a golem."""
+
+    entry: EntryId
+
+
+class SimilarParameters(GolemOrAllParameters):
+    """A text whose most similar episodes are wanted."""
+
+    text: str = Field(min_length=1, max_length=20_000, description="Text to compare with.")
+    limit: Limit = Field(5, description="Maximum number of episodes with distinct texts.")
+
+
+class BundleParameters(Parameters):
+    """A bundle, or all."""
+
+    target: str | None = Field(None, max_length=200, description="Bundle hash, a unique prefix of it, or its golem.")
+
+
+class LibraryParameters(Parameters):
+    """Filters on the entries of a library."""
+
+    channel: str | None = Field(None, description="Only entries from: death, pull, export, overflow or purchase.")
+    kind: str | None = Field(None, description="Only entries of this kind.")
+    text: str | None = Field(None, description="Only entries that contain this text.")
+    limit: Limit | None = Field(None, description="Maximum number of entries, highest confidence first.")
+
+
+class LibraryItemParameters(Parameters):
+    """An item of a library: an entry, a seed kit, or the playbook of a dead golem."""
+
+    entry: EntryId
 
 
 class NoParameters(Parameters):

@@ -1,11 +1,13 @@
 """Reading operations of the server: each takes a context and parameters, and returns a document or a table.
 
-A result that reads a whole history is kept by the warm home while nothing is committed.
+A result that reads a whole history is kept by the warm home while nothing is committed. A report has the facts that a
+reading command of `bardo` prints. It never derives: it raises DerivationDueError if its command would derive first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -14,15 +16,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import golem_document
+from bardo_pipeline.derivation.curation.entry_documents import entry_document, grimoire_document
+from bardo_pipeline.derivation.death.bundle_documents import bundle_document, bundle_rows
+from bardo_pipeline.derivation.death.graveyard import death_document, golem_document, graves
+from bardo_pipeline.derivation.death.owner_notices import notice_rows
+from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of
+from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain
+from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
+from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of, successions_document
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
+from bardo_pipeline.derivation.library.library_queries import library_document, library_item
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
+from bardo_pipeline.derivation.memory.derive_episodes import similar_with_times
 from bardo_pipeline.derivation.memory.search import search, search_table
 from bardo_pipeline.derivation.reports.lineage import lineage_of
+from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.reported_experience import word_of
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
@@ -38,11 +50,23 @@ from bardo_pipeline.server.page import Overview
 from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
+    BloodstainParameters,
+    BundleParameters,
     EntriesParameters,
+    EntryParameters,
+    GolemOrAllParameters,
+    GolemParameters,
+    GraveyardParameters,
+    GrimoireParameters,
+    LibraryItemParameters,
+    LibraryParameters,
     LineageParameters,
     NoParameters,
+    Parameters,
     RecordsParameters,
+    ScarsParameters,
     SearchParameters,
+    SimilarParameters,
     WarningsParameters,
 )
 from bardo_pipeline.server.warm_home import WarmHome
@@ -273,3 +297,92 @@ def cost_by_day(context: DerivationContext) -> dict[date, int]:
     days = rows.column(0).cast(pa.timestamp("us")).cast(pa.date32())
     totals = pa.table({"day": days, "cost": rows.column(1)}).group_by("day").aggregate([("cost", "sum")])
     return dict(sorted(zip(totals["day"].to_pylist(), totals["cost_sum"].to_pylist(), strict=True)))
+
+
+class Report(NamedTuple):
+    """A report. facts: returns a document, or rows."""
+
+    summary: str
+    parameters: type[Parameters]
+    facts: Callable[[DerivationContext, Any, datetime], dict[str, Any] | list[dict[str, Any]]]
+
+    def reply(self, asked: Asked, given: Parameters) -> Reply:
+        """Return the report as the answer of its route."""
+        facts = self.facts(asked.context, given, asked.now)
+        return Reply({"rows": facts} if isinstance(facts, list) else facts)
+
+
+REPORTS: Mapping[str, Report] = {
+    "bloodstain": Report(
+        "Bloodstain of a death.",
+        BloodstainParameters,
+        lambda context, given, _: bloodstain(context, given.golem, public=given.public),
+    ),
+    "bundle-checks": Report(
+        "Failed expectations of bundles, and waivers.",
+        BundleParameters,
+        lambda context, given, _: [failure._asdict() for failure in bundle_failures(context, given.target)],
+    ),
+    "bundle-show": Report(
+        "Content of a bundle, or a list of all.",
+        BundleParameters,
+        lambda context, given, _: bundle_document(context, given.target) if given.target else bundle_rows(context),
+    ),
+    "dreams": Report(
+        "Dreams and hypotheses.",
+        GolemOrAllParameters,
+        lambda context, given, _: dreams_and_hypotheses(context, given.golem),
+    ),
+    "golem-death": Report(
+        "Phases of a death.", GolemParameters, lambda context, given, _: death_document(context, given.golem)
+    ),
+    "golem-due": Report(
+        "Due succession steps.",
+        NoParameters,
+        lambda context, _, now: [step.row() for step in due_successions(context, now)],
+    ),
+    "golem-notices": Report("Notices to owners.", NoParameters, lambda context, given, _: notice_rows(context)),
+    "golem-successions": Report(
+        "Successions, and credit of owners.",
+        NoParameters,
+        lambda context, given, _: successions_document(context),
+    ),
+    "graveyard": Report(
+        "Deaths, latest first.",
+        GraveyardParameters,
+        lambda context, given, _: [asdict(grave) for grave in graves(context, lineage=given.lineage)],
+    ),
+    "grimoire-list": Report(
+        "Entries of a golem at its last closed cycle, most confident first.",
+        GrimoireParameters,
+        lambda context, given, _: grimoire_document(
+            context, given.golem, **given.model_dump(exclude={"golem"}), derives=False
+        ),
+    ),
+    "grimoire-show": Report(
+        "Entry of a golem with its evidence.",
+        EntryParameters,
+        lambda context, given, _: entry_document(context, given.golem, given.entry, derives=False),
+    ),
+    "library-list": Report(
+        "Library of an owner.",
+        LibraryParameters,
+        lambda context, given, _: library_document(context, **given.model_dump(), derives=False),
+    ),
+    "library-show": Report(
+        "Item of a library.",
+        LibraryItemParameters,
+        lambda context, given, _: library_item(context, given.entry, derives=False),
+    ),
+    "scars": Report(
+        "Scars: verified failures that were new to their clade.",
+        ScarsParameters,
+        lambda context, given, _: failures_with_scars(context, given.golem, only_scars=not given.failures),
+    ),
+    "similar": Report(
+        "Episodes most similar to a text.",
+        SimilarParameters,
+        lambda context, given, _: similar_with_times(context, given.text, given.golem, given.limit, derives=False),
+    ),
+}
+"""Name of a command of `bardo`, with a dash for each space, to its report."""

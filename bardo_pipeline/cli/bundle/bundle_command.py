@@ -5,39 +5,34 @@ TARGET is a folder, an exported archive, the hash (or a unique prefix) of a bund
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 from rich.markup import escape
 from typer import Argument, Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
 from bardo_pipeline.cli.options import context_or_none, named_owner, now, open_context, open_whole, root_for_owner
-from bardo_pipeline.cli.output.golem_state import show_words
-from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
-from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, say
+from bardo_pipeline.derivation.death.bundle_documents import bundle_rows, content_of
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
-from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, bundle_folders, published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, find_bundle
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
-from bardo_pipeline.errors import BundleError, ConfigError, QueryError
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance import bundle_files as parts
 from bardo_pipeline.inheritance.bundle_comparison import compared
 from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
-from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 app = Typer(help="Bundles: the knowledge of dead golems as files, each named by its hash.")
 
 Target = Annotated[str, Argument(help="Folder, archive, bundle hash (or a unique prefix) or dead golem.")]
-BARS = 10
 
 
 @app.command()
@@ -50,24 +45,10 @@ def show(
 ) -> None:
     """Show the content of a bundle, or list the bundles of this home."""
     if target is None:
-        _list(open_context(home), format)
-        return
-    bundle = _inspected(target, home)
-    facts = _facts(bundle)
-    if format == "json":
-        print_json(facts)
-        return
-    for name, value in facts.items():
-        if not isinstance(value, dict):
-            out.print(f"{name:18} {escape(str(value))}")
-    print_table("Entries", ["domain", "entries"], sorted(facts["domains"].items()))
-    print_table("Confidence at death", ["from", "entries", ""], _histogram(facts["confidence"]))
-    say(bundle.files[parts.TESTAMENT_PAGE].decode())
-    stores, testament = context_or_none(home), orjson.loads(bundle.files[parts.TESTAMENT])
-    if stores is not None:
-        statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES}
-        words = phrased_testament(stores, bundle.golem_id, statements)
-        show_words(None if words is None else words.facts)
+        facts: Any = bundle_rows(open_context(home))
+    else:
+        facts = content_of(_inspected(target, home), context_or_none(home))
+    show_report("bundle show", facts, as_json=format == "json")
 
 
 @app.command()
@@ -133,7 +114,7 @@ def export(
 ) -> None:
     """Write a published bundle as one archive; every export has the same bytes."""
     stores = open_context(home)
-    bundle = export_bundle(stores, hash_of(stores, target), file)
+    bundle = export_bundle(stores, find_bundle(stores, target), file)
     signature = signature_of(bundle)
     by = f"signed by {signature['owner_id']}" if signature else "unsigned: `bardo keys owner` makes a key for its owner"
     where = f"{file} ({file.stat().st_size:,} bytes)"
@@ -195,19 +176,7 @@ def files_of(target: str, home: Path | None) -> dict[str, bytes]:
     if path.exists() and (named_owner() is None or not path.resolve().is_relative_to(root_for_owner(home).resolve())):
         return read_bundle_files(path)
     stores = open_context(home)
-    return bundle_files(stores.home.bundles / hash_of(stores, path.name if path.exists() else target))
-
-
-def hash_of(stores: DerivationContext, target: str) -> str:
-    """Return the hash of the bundle of this home that matches. Raises QueryError for none or several."""
-    published = published_bundles(stores, [target])
-    if target in published:
-        return published[target]
-    matches = [path.name for path in bundle_folders(stores) if path.name.startswith(target)]
-    if len(matches) != 1 or not target:
-        fact = f"{len(matches)} bundles match" if matches else "no bundle matches"
-        raise QueryError(f"{target!r}: {fact}: `bardo bundle show` lists them")
-    return matches[0]
+    return bundle_files(stores.home.bundles / find_bundle(stores, path.name if path.exists() else target))
 
 
 def _key_on_record(bundle: parts.Bundle, home: Path | None) -> str | None:
@@ -216,58 +185,3 @@ def _key_on_record(bundle: parts.Bundle, home: Path | None) -> str | None:
     owner = owners_of(stores).get(bundle.golem_id) if stores else None
     key = OwnerKeys(stores.home, stores.log).in_force().get(owner) if stores and owner else None
     return key.public_key if key else None
-
-
-def _facts(bundle: parts.Bundle) -> dict[str, Any]:
-    manifest, entries = bundle.manifest, bundle.entries()
-    confidence = [ppm / PPM for ppm in entries["confidence_ppm"].to_pylist()]
-    return {
-        "bundle": bundle.bundle_hash,
-        "golem": bundle.golem_id,
-        "generation": manifest["generation"],
-        "lineage": manifest["lineage_id"],
-        "died_at": manifest["died_at"],
-        "made_by": f"derivation {manifest['derivation_id']}, policy {manifest['policy_hash']}, "
-        f"records up to tick {manifest['source_watermark']}",
-        "signed_by": _signer(bundle, "{owner_id} with key {key_id}"),
-        "entries": entries.num_rows,
-        "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
-        "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
-        "episodes": len(bundle.rows(parts.EPISODES)),
-        "links": len(bundle.rows(parts.LINKS)) if parts.LINKS in bundle.files else 0,
-        "procedures": len(bundle.rows(parts.PROCEDURES)) if parts.PROCEDURES in bundle.files else 0,
-        "domains": dict(Counter(entries["domain"].to_pylist())),
-        "confidence": dict(sorted(Counter(min(int(c * BARS), BARS - 1) for c in confidence).items())),
-    }
-
-
-def _signer(bundle: parts.Bundle, form: str) -> str | None:
-    """Return a valid signature in this form, the fault of an invalid one, None without a signature."""
-    if parts.SIGNATURE not in bundle.files:
-        return None
-    signature, fault = signature_of(bundle), signature_fault(bundle)
-    if signature is None or fault is not None:
-        return f"damaged: {fault}"
-    return form.format_map(signature)
-
-
-def _histogram(counts: dict[int, int]) -> list[tuple[str, int, str]]:
-    most = max(counts.values(), default=1)
-    return [(f"{at / BARS:.1f}", counts.get(at, 0), "█" * round(30 * counts.get(at, 0) / most)) for at in range(BARS)]
-
-
-def _list(stores: DerivationContext, format: str) -> None:
-    rows: list[tuple[Any, ...]] = []
-    published = published_bundles(stores)
-    for path in bundle_folders(stores):
-        try:
-            bundle = inspected(bundle_files(path), stores.policy.inheritance)
-        except BundleError as error:
-            rows.append((path.name[:16], "?", None, None, None, f"unreadable: {error}"))
-            continue
-        remark = "" if published.get(bundle.golem_id) == bundle.bundle_hash else "superseded or imported"
-        rows.append(
-            (path.name[:16], bundle.golem_id, bundle.manifest["generation"], bundle.entries().num_rows,
-             _signer(bundle, "{owner_id}"), remark)
-        )  # fmt: skip
-    print_rows(["bundle", "golem", "generation", "entries", "signed_by", "remark"], rows, format)

@@ -10,16 +10,18 @@ import orjson
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of
+from bardo_pipeline.cli.bundle.bundle_command import Target, files_of
 from bardo_pipeline.cli.options import now, open_context
-from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, print_rows, print_table, say
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import print_json, print_rows, print_table, say
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_sales import consent
-from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure, bundle_failures, record_waiver
+from bardo_pipeline.derivation.legacy.bundle_store import find_bundle
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures, record_waiver
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give_bundle, preview_offer
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_inspection import inspected
@@ -42,21 +44,9 @@ def checks(
         ]
         print_rows(["expectation", "severity", "limits", "says"], expectations, format)
         return
-    failures = bundle_failures(stores)
-    if target is not None:
-        events = stores.life("BundleJudged").to_pylist()
-        names = {name for e in events for name in (e["golem_id"], e["judged"]["bundle_hash"])}
-        if not any(name.startswith(target) for name in names):
-            raise QueryError(f"{target!r}: no judged bundle matches: `bardo bundle checks` lists all")
-        failures = [f for f in failures if f.golem_id == target or f.bundle_hash.startswith(target)]
-    open_count = sum(failure.open for failure in failures)
-    if format == "json":
-        print_json([failure._asdict() for failure in failures])
-    else:
-        rows = [(f.golem_id, f.bundle_hash[:16], f.expectation, f.severity, f.observed, _state(f)) for f in failures]
-        print_nonempty(None, ["golem", "bundle", "expectation", "severity", "observed", ""], rows)
-        out.print(f"{len(failures)} failed, {len(failures) - open_count} waived, {open_count} open")
-    if check and open_count:
+    failures = bundle_failures(stores, target)
+    show_report("bundle checks", [failure._asdict() for failure in failures], as_json=format == "json")
+    if check and any(failure.open for failure in failures):
         raise Exit(1)
 
 
@@ -70,12 +60,6 @@ def waive_warning(
     waived = record_waiver(open_context(home), target, expectation, why, now=now())
     bundle = f"bundle {waived.bundle_hash[:16]} of {waived.golem_id}"
     say(f"{bundle}: {expectation} is waived ({waived.observed})")
-
-
-def _state(failure: BundleFailure) -> str:
-    if failure.why is not None:
-        return f"waived: {failure.why}"
-    return "refused" if failure.severity == "critical" else "open"
 
 
 _RELATIONS = {"opposed": "contradict its knowledge", "unknown": "are new", "same": "are known"}
@@ -120,7 +104,7 @@ def give_(
     if Path(target).exists():
         raise ConfigError(f"{target} is not in this home: `bardo bundle import` checks and imports it")
     stores = open_context(home)
-    bundle_hash = hash_of(stores, target)
+    bundle_hash = find_bundle(stores, target)
     if dry_run:
         offer, event_id = preview_offer(stores, to, bundle_hash), None
     else:
@@ -150,7 +134,7 @@ def consent_to_sale(
 ) -> None:
     """Consent to sell a bundle to another owner, whose golems may then receive or inherit it at 30 % confidence."""
     stores = open_context(home)
-    sale, is_new = consent(stores, hash_of(stores, target), to, round(price * 1e6), why, now=now())
+    sale, is_new = consent(stores, find_bundle(stores, target), to, round(price * 1e6), why, now=now())
     terms = f"to {to} for ${sale.price_micros / 1e6:,.2f}{'' if is_new else '; this was on record'}"
     say(f"owner {sale.owner_id} sells bundle {sale.bundle_hash[:16]} {terms}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.markup import escape
 from rich.panel import Panel
@@ -12,7 +12,8 @@ from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import bounds_of, now, open_context, require_named, root_for_owner
-from bardo_pipeline.cli.output.tables import out, print_json, print_records, print_table, say
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import out, print_json, print_table, say
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.graveyard import budget_of, inheritance_previews, recommendations
@@ -20,7 +21,7 @@ from bardo_pipeline.derivation.legacy import death_queries as deaths
 from bardo_pipeline.derivation.succession.succeed import due_successions, found_new_lineage, run_due_successions, summon
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Preview
-from bardo_pipeline.inheritance.succession_state import Standing, standings
+from bardo_pipeline.inheritance.succession_state import Standing
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import to_toml
@@ -136,46 +137,13 @@ def due_now(
     stores, moment = open_context(home), now()
     waiting = due_successions(stores, moment)
     results: dict[str, Standing] = {} if dry_run else run_due_successions(stores, now=moment)
-    rows = [(s.golem_id, s.why, results[s.golem_id].state if s.golem_id in results else "due") for s in waiting]
-    if json:
-        print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
-    elif rows:
-        print_table("Due", ["dead golem", "why", "now"], rows)
-    else:
-        out.print("nothing is due")
+    rows = [item.row(results[item.golem_id].state if item.golem_id in results else "due") for item in waiting]
+    show_report("golem due", rows, as_json=json)
 
 
 def successions(home: opt.Home = None, json: opt.Json = False) -> None:
     """List successions with state and reason, and each owner's credit."""
-    stores = open_context(home)
-    by_golem = standings(deaths.succession_steps(stores))
-    births = deaths.births_of(stores, by_golem)
-    rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(by_golem.items())]
-    owners = sorted({credited["owner_id"] for credited in stores.life("CreditCommitted")["credited"].to_pylist()})
-    balances = {owner: deaths.credit_micros(stores, owner) for owner in owners}
-    if json:
-        print_json({"successions": rows, "credit_micros": balances})
-        return
-    if rows:
-        print_records("Successions", rows)
-    else:
-        say("no succession was started: use `bardo golem successor DEAD`, or `auto = true` under [succession]")
-    for owner, micros in balances.items():
-        out.print(f"owner {escape(owner)}: ${micros / 1e6:,.2f} of credit is committed to heirs")
-
-
-def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
-    newest = list(standing.last.values())[-1]
-    stuck = standing.halted or next((step for step in standing.last.values() if step.outcome != "done"), None)
-    return {
-        "dead": golem,
-        "heir": newest.heir_id,
-        "owner": owner,
-        "mode": newest.mode,
-        "steps": sum(step.outcome == "done" for step in standing.last.values()),
-        "state": standing.state,
-        "why": (stuck or newest).why,
-    }
+    show_report("golem successions", deaths.successions_document(open_context(home)), as_json=json)
 
 
 def _show_advice(stores: DerivationContext, predecessor: deaths.DeadGolem) -> None:

@@ -7,22 +7,22 @@ from dataclasses import asdict
 from threading import Thread
 from typing import Annotated
 
-import pyarrow.compute as pc
 from rich.progress import MofNCompleteColumn
 from typer import Argument, Exit, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.options import inspected, moment_of, now, open_context, open_whole, require_born
-from bardo_pipeline.cli.output.answers import show_answer, show_hits, show_warning
-from bardo_pipeline.cli.output.tables import out, print_json, print_table, progress_bar, say, spinner
+from bardo_pipeline.cli.options import inspected, moment_of, now, open_context, open_whole
+from bardo_pipeline.cli.output.answers import show_hits, show_warning
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import err, out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_warning
 from bardo_pipeline.derivation.memory.ask import ask, golem_moment
-from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import similar_with_times
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search, search_table
 from bardo_pipeline.derivation.versions.embedder_migration import reembed
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from bardo_pipeline.storage.log.embedding_table import Checked
@@ -52,10 +52,8 @@ def ask_golem(
     moment = moment if regime is None else moment.in_regime(regime)
     answer = ask(stores, moment, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     facts = {**answer_facts(moment, answer, stores.policy), "hits": answer.hits.to_pylist()}
-    if json:
-        print_json(facts)
-    else:
-        show_answer(facts)
+    show_report("ask", facts, as_json=json)
+    if not json:
         show_warning(drift_warning(stores))
 
 
@@ -112,23 +110,9 @@ def similar(
 ) -> None:
     """Find the episodes most similar to a text, by meaning and by words."""
     stores = open_context(home, embedder)
-    require_born(stores, golem)
-    episodes = stores.projections.growing("episodes")
-    if not episodes.row_count:
-        raise QueryError(
-            f"there are no episodes of {stores.embedder_name} yet: `bardo derive` derives those of closed cycles"
-        )
-    with out.status("updating the episode index"):
-        refresh_index(stores)
-    matches = similar_episodes(stores, text, None if golem is None else [golem], limit)
-    moments = episodes.read(["episode_id", "at"], golems=matches["golem_id"].unique().to_pylist())
-    index = pc.index_in(matches["episode_id"], value_set=moments["episode_id"].combine_chunks())
-    rows = matches.select(["episode_id", "text", "score"]).add_column(1, "at", moments["at"].take(index)).to_pylist()
-    if format == "json":
-        print_json(rows)
-    else:
-        cells = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
-        print_table(None, ["episode", "when", "text", "score"], cells)
+    with err.status("updating the episode index"):
+        episodes = similar_with_times(stores, text, golem, limit)
+    show_report("similar", episodes, as_json=format == "json")
 
 
 def drift(

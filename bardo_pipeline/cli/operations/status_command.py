@@ -11,8 +11,8 @@ from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import format_option, inspected, named_owner, now, root_for_owner
-from bardo_pipeline.cli.output.status_report import show_status
-from bardo_pipeline.cli.output.tables import print_json, print_line
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import print_line
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
 from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
@@ -34,10 +34,7 @@ def status(
     for error in damaged_tables(stores.whole.projections) if check else ():
         raise error
     document = {"home": str(root), **status_of(stores, now())}
-    if format == "json":
-        print_json(document)
-    else:
-        show_status(document)
+    show_report("status", document, as_json=format == "json")
     if document["faults"] and check:
         raise Exit(1)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.tree import Tree
 
-from bardo_pipeline.cli.output.tables import out, percent, print_table, say
+from bardo_pipeline.cli.output.tables import as_moment, out, percent, print_table, say
 
 _PPM = 1_000_000
 _OWN_LAYER = "vault"
@@ -133,8 +133,3 @@ def _hit_text(hit: Mapping[str, Any]) -> str:
     if hit["layer"] != _OWN_LAYER:
         marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")
     return escape(f"({', '.join(marks)}) {hit['text']}")
-
-
-def as_moment(value: datetime | str) -> datetime:
-    """Return a moment of a document, which may be a text in one of a server."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value

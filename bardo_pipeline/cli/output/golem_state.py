@@ -8,20 +8,19 @@ from typing import Any
 from rich.markup import escape
 from rich.panel import Panel
 
-from bardo_pipeline.cli.output.answers import as_moment
-from bardo_pipeline.cli.output.tables import out, print_nonempty, say
+from bardo_pipeline.cli.output.tables import as_moment, out, print_nonempty, say
 
 _SHOWN_ITEMS = 4
 
 
-def show_golem_report(golem: Mapping[str, Any], *, whole: bool) -> None:
-    """Print the document of `golem_document`; if `whole`, with all statements of the testament."""
+def show_golem_report(golem: Mapping[str, Any], *, testament: bool) -> None:
+    """Print the document of `golem_document`; if `testament`, with all statements of the testament."""
     _show_life(golem)
     rows = [(row["kind"], row["status"], row["entries"]) for row in golem["knows"]]
     print_nonempty("What it knows", ["kind", "status", "entries"], rows)
     if golem["testament"] is not None:
         sections = ((golem["categories"][name], items) for name, items in golem["testament"].items() if items)
-        parts = [_section(title, items, whole) for title, items in sections]
+        parts = [_section(title, items, testament) for title, items in sections]
         out.print(Panel("\n".join(parts), title=escape(f"Testament of {golem['golem_id']}")))
     show_words(golem["in_words"])
     steps = [(step["step"], step["outcome"], step["attempt"], step["why"]) for step in golem["last_steps"]]

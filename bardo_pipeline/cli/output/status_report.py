@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bardo_pipeline.cli.output.answers import as_moment
-from bardo_pipeline.cli.output.tables import out, print_facts, print_nonempty, print_table
+from bardo_pipeline.cli.output.tables import as_moment, out, print_facts, print_nonempty, print_table
 
 
 def show_status(status: Mapping[str, Any]) -> None:

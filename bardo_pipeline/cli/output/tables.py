@@ -40,6 +40,9 @@ COLUMN_GAP = 3
 UNBOUNDED_WIDTH = 1_000_000
 """Width at which the longest word of a cell is measured."""
 
+ROWS_SHOWN = 20
+"""Rows of a table that a command with --limit shows by default."""
+
 
 class Terminal(Console):
     """A console that prints the visible characters of texts, and only its own control sequences."""
@@ -209,9 +212,14 @@ def percent(ppm: int) -> str:
     return f"{ppm / 1e4:.0f} %"
 
 
-def day(moment: datetime | None) -> str:
+def as_moment(value: datetime | str) -> datetime:
+    """Return a moment of a document, which may be a text in one of a server."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def day(moment: datetime | str | None) -> str:
     """Return the date of a moment, "-" for None."""
-    return "-" if moment is None else f"{moment:%Y-%m-%d}"
+    return "-" if moment is None else f"{as_moment(moment):%Y-%m-%d}"
 
 
 def _cell(value: Any) -> str:

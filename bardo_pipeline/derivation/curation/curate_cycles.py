@@ -16,6 +16,8 @@ from bardo_pipeline.derivation.dreams.playbook_pages import write_playbooks
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
+from bardo_pipeline.errors import DerivationDueError
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -26,6 +28,16 @@ _GROWING_TABLES = ("curation", "cycles", "playbooks")
 def derive_curation(context: DerivationContext) -> list[Written]:
     """Curate all closed cycles that are not on record, and again those that a retraction touches."""
     return _Curations().update(context)
+
+
+def require_curated(context: DerivationContext, golems: Iterable[str]) -> None:
+    """Raise DerivationDueError if a closed cycle or a retraction of these golems waits for its curation."""
+    closed, pending = queries.closed_through(context), RetractionCursor(context, "curation").pending(context.left_out())
+    touched = {cause.golem_id for cause in pending}
+    for golem_id in golems:
+        curated = queries.curated_through(context, golem_id)
+        if golem_id in touched or curated is None or curated < closed[golem_id]:
+            raise DerivationDueError(f"golem {golem_id}: not all of its life is curated: `bardo derive` derives it")
 
 
 def commit_curation(context: DerivationContext, state: CuratorState, golems: Set[str] | None = None) -> list[Written]:

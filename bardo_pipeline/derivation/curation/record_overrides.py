@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, require_curated
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.errors import OverrideError, QueryError
@@ -48,12 +48,19 @@ class Grimoire:
     entries: pa.Table
 
 
-def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
-    """Curate closed cycles, then return a golem's grimoire. Raises QueryError for an unknown golem."""
+def grimoire_of(context: DerivationContext, golem_id: str, *, derives: bool = True) -> Grimoire:
+    """Curate closed cycles, then return a golem's grimoire. Raises QueryError for an unknown golem.
+
+    Parameters
+    ----------
+    derives : whether to curate; without it, DerivationDueError is raised if the golem's life is not curated
+    """
     require_born(context, golem_id)
     born = context.life("GolemBorn", [golem_id])["observed_at"]
-    if context.frozen is None:
+    if context.frozen is None and derives:
         derive_curation(context.whole)
+    elif context.frozen is None:
+        require_curated(context, [golem_id])
     tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)
     at = _time_of(context, golem_id, tick) or born[0].as_py()
     table = context.projections.replaceable("grimoire")

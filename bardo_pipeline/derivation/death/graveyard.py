@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
+from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
 from bardo_pipeline.derivation.incremental.record_queries import ancestors, predecessors, require_born
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
@@ -28,6 +30,7 @@ from bardo_pipeline.derivation.legacy.death_queries import (
     standing_of,
     succession_steps,
 )
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.succession_events import Instincts
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -221,6 +224,20 @@ def golem_document(context: DerivationContext, golem_id: str) -> dict[str, Any]:
         "last_steps": [] if standing is None else [step.model_dump() for step in standing.last.values()],
         "playbook_diff": playbook_diff(context, golem_id) if halted and halted.step == "compared" else [],
     }
+
+
+def death_document(context: DerivationContext, golem_id: str) -> dict[str, Any]:
+    """Return the recorded phases of a death, each with the payload of its event, and what the next one `waits_for`.
+
+    Raises QueryError for a golem without a death, or without a phase of it.
+    """
+    phases, unfinished = phases_of(context, [golem_id]).get(golem_id), unfinished_deaths(context, [golem_id])
+    if phases is None and unfinished:
+        raise QueryError(f"golem {golem_id} is dead, and its death is not completed: {unfinished[0].why}")
+    if phases is None:
+        raise QueryError(f"golem {golem_id} has no death on record: {SHOW_THE_DEAD}")
+    listed = [{"phase": PHASE_WORDS[phase.kind], **phase._asdict()} for phase in phases]
+    return {"golem_id": golem_id, "phases": listed, "waits_for": unfinished[0].why if unfinished else None}
 
 
 def _last_record(log: EventLog, golem_id: str) -> tuple[int, dict[str, Any] | None]:

@@ -68,6 +68,12 @@ def waiting_notices(context: DerivationContext) -> list[Notice]:
     return [notice for notice in notices_of(context) if notice.event_id not in posted]
 
 
+def notice_rows(context: DerivationContext) -> list[dict[str, Any]]:
+    """Return the fields of all notices, each with whether it was `posted`, in the order of `notices_of`."""
+    waiting = {notice.event_id for notice in waiting_notices(context)}
+    return [{**asdict(notice), "posted": notice.event_id not in waiting} for notice in notices_of(context)]
+
+
 def _stuck_steps(context: DerivationContext) -> list[dict[str, Any]]:
     """Succession steps that halted, and the failed attempt that exhausts the quick retries (then retried hourly)."""
     names = ("mode", "step", "outcome", "attempt", "heir_id", "why", "due_at")

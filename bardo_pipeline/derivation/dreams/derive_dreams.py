@@ -24,7 +24,6 @@ from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
-from bardo_pipeline.derivation.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, DreamInputs, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, load_hypotheses, newest_rows
 from bardo_pipeline.dreams.lessons import lesson_id, revision_of
@@ -267,20 +266,21 @@ def pending_dream_work(context: DerivationContext) -> str | None:
     return f"{len(pending)} strikes, reorgs or withdrawals to handle" if pending else None
 
 
-def dreams_and_hypotheses(
-    context: DerivationContext, golem_id: str | None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the dreams by time and the current hypotheses by confidence, of one golem or of all.
+def dreams_and_hypotheses(context: DerivationContext, golem_id: str | None) -> dict[str, Any]:
+    """Return the `dreams` by time and the current `hypotheses` by confidence, of one golem or of all.
 
     A hypothesis also has confidence_now_ppm, at its golem's newest tick; `fate`, which is its state, its last operation
     or "expired"; the entry_id of its lesson if it is confirmed; and the revision of the playbook that it stages.
+    Raises UnknownGolemError for an unknown golem.
     """
+    if golem_id is not None:
+        queries.require_born(context, golem_id)
     only = None if golem_id is None else [golem_id]
     dreams = context.projections.growing("dreams").read(golems=only)
     rows = newest_rows(context.projections.growing("hypotheses").read(golems=only))
-    golems = sorted(set(rows["golem_id"].to_pylist()))
-    now = {g: last_moment(context, g) for g in golems}
-    hypotheses = rows.to_pylist()
+    hypotheses, golems = rows.to_pylist(), rows["golem_id"].unique().to_pylist()
+    last = queries.last_records(context, ("golem_id", "tick", "observed_at"), golems)
+    now = queries.values_by_golem(last, "observed_at")
     for row in hypotheses:
         at, age = now[row["golem_id"]], now[row["golem_id"]] - row["anchor_at"]
         is_confirmed = row["state"] == "confirmed"
@@ -290,5 +290,6 @@ def dreams_and_hypotheses(
         row["revision"] = revision_of(row, row["confidence_now_ppm"])
         is_expired = row["state"] == "staged" and at >= row["expires_at"]
         row["fate"] = "expired" if is_expired else row["operation"] if row["state"] == "gone" else row["state"]
+    hypotheses.sort(key=lambda row: (-row["confidence_now_ppm"], row["golem_id"], row["hypothesis_id"]))
     ordered = dreams.sort_by([("at", "ascending"), ("golem_id", "ascending")]).to_pylist()
-    return ordered, sorted(hypotheses, key=lambda r: (-r["confidence_now_ppm"], r["golem_id"], r["hypothesis_id"]))
+    return {"golem_id": golem_id, "dreams": ordered, "hypotheses": hypotheses}

@@ -173,23 +173,13 @@ def records_between(
 def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
     """Return the record of each golem's last tick, retracted or not; golems without records are absent.
 
-    Golems that end in the same cycle share one read, which covers that cycle only.
-
     Parameters
     ----------
     columns : with golem_id and tick
     """
-    cycle_ticks = context.policy.curator.cycle_ticks
     highest = values_by_golem(context.log.heads(), "highest")
     last = {g: highest[g] for g in golem_ids if highest.get(g, 0)}
-    by_cycle: dict[int, list[str]] = {}
-    for golem_id, tick in sorted(last.items()):
-        by_cycle.setdefault((tick - 1) // cycle_ticks, []).append(golem_id)
-    parts = [context.log.read_stretch(columns, [], 0, 0)]
-    for golems in by_cycle.values():
-        ticks = [last[g] for g in golems]
-        parts.append(context.log.read_stretch(columns, golems, min(ticks), max(ticks)))
-    rows = pa.concat_tables(parts)
+    rows = context.log.read_ticks(columns, last)
     is_last = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
     return rows.filter(pa.array(is_last, pa.bool_()))
 

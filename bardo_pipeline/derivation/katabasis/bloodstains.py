@@ -56,14 +56,15 @@ def bloodstains(context: DerivationContext, golem_ids: Collection[str] | None = 
     ]
 
 
-def bloodstain(context: DerivationContext, golem_id: str) -> dict[str, Any]:
-    """Return the bloodstain of one death. Raises QueryError for an unknown or living golem."""
+def bloodstain(context: DerivationContext, golem_id: str, *, public: bool = False) -> dict[str, Any]:
+    """Return the bloodstain of one death, or its echo if `public`. Raises QueryError for an unknown or living golem."""
     rows = bloodstains(context, [golem_id])
     if not rows:
         is_born = golem_id in context.life("GolemBorn")["golem_id"].to_pylist()
         reason = "lives: only a dead golem has a bloodstain" if is_born else "no golem of this name was born"
         raise QueryError(f'golem {golem_id}: {reason}; `bardo sql "from fct_deaths"` lists the dead')
-    return rows[0]
+    echo: dict[str, Any] = rows[0]["echo"]
+    return echo if public else rows[0]
 
 
 def _hash(page: str | None) -> str | None:

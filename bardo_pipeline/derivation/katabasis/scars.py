@@ -23,6 +23,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     last_cycle_by_golem,
     last_records,
     records_between,
+    require_born,
     rows_of_other_golems,
     values_by_golem,
 )
@@ -240,12 +241,16 @@ def derive_scars(context: DerivationContext) -> list[Written]:
     return _Scars().update(context)
 
 
-def failures_with_scars(context: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
+def failures_with_scars(
+    context: DerivationContext, golem_id: str | None, *, only_scars: bool = False
+) -> list[dict[str, Any]]:
     """Return the failures of one golem or of all, by time of confirmation, each with `is_scar`.
 
     A scar has the columns of its row and confidence_now_ppm, its confidence at its golem's newest tick. For any other
-    failure `because` gives the criterion that it does not meet.
+    failure `because` gives the criterion that it does not meet. Raises UnknownGolemError for an unknown golem.
     """
+    if golem_id is not None:
+        require_born(context, golem_id)
     golems = None if golem_id is None else [golem_id]
     failures = context.projections.growing("failures").read(golems=golems).to_pylist()
     rows = context.projections.replaceable("scars").read(only=sorted({row["owner_id"] for row in failures}))
@@ -255,7 +260,11 @@ def failures_with_scars(context: DerivationContext, golem_id: str | None) -> lis
     now_ppm = scar_confidence(rows, np.array([newest_us[g] for g in golem_ids], np.int64), context.policy).tolist()
     scars = {row["scar_id"]: row | {"confidence_now_ppm": c} for row, c in zip(rows.to_pylist(), now_ppm, strict=True)}
     failures.sort(key=lambda row: (row["confirmed_at"], row["golem_id"], row["seq"]))
-    return [row | scars.get(row["scar_id"], {}) | _scar_status(row, scars, context.policy) for row in failures]
+    return [
+        row | scars.get(row["scar_id"], {}) | _scar_status(row, scars, context.policy)
+        for row in failures
+        if not only_scars or row["scar_id"] in scars
+    ]
 
 
 def _scar_status(row: Mapping[str, Any], scars: Mapping[str, Any], policy: Policy) -> dict[str, Any]:

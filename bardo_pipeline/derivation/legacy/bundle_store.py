@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
-from bardo_pipeline.errors import BundleError
+from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.inheritance.bundle_files import FILE_BYTES_MAX, Bundle, read_bundle
 from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, is_hash
 from bardo_pipeline.storage.home import Home, make_folder, sync_file, sync_folder
@@ -87,6 +87,21 @@ def bundle_folders(context: DerivationContext) -> list[Path]:
     if not isinstance(log, LogOfOwner):
         return folders
     return [folder for folder in folders if log.ownership.sees_bundle(log.owner, folder.name)]
+
+
+def find_bundle(context: DerivationContext, target: str) -> str:
+    """Return the hash of the bundle of this home with this hash or prefix, or of this dead golem.
+
+    Raises QueryError unless exactly one matches.
+    """
+    published = published_bundles(context, [target])
+    if target in published:
+        return published[target]
+    matches = [path.name for path in bundle_folders(context) if path.name.startswith(target)]
+    if len(matches) != 1 or not target:
+        fact = f"{len(matches)} bundles match" if matches else "no bundle matches"
+        raise QueryError(f"{target!r}: {fact}: `bardo bundle show` lists them")
+    return matches[0]
 
 
 def load_bundle(home: Home, bundle_hash: str) -> Bundle:

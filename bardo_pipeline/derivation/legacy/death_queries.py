@@ -140,6 +140,29 @@ def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
     return standings(succession_steps(context, [golem_id])).get(golem_id)
 
 
+def successions_document(context: DerivationContext) -> dict[str, Any]:
+    """Return a row for each succession with its state and reason, and the credit of each owner who committed some."""
+    by_golem = standings(succession_steps(context))
+    births = births_of(context, by_golem)
+    rows = [_succession_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(by_golem.items())]
+    owners = sorted({credited["owner_id"] for credited in context.life("CreditCommitted")["credited"].to_pylist()})
+    return {"successions": rows, "credit_micros": {owner: credit_micros(context, owner) for owner in owners}}
+
+
+def _succession_row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
+    newest = list(standing.last.values())[-1]
+    stuck = standing.halted or next((step for step in standing.last.values() if step.outcome != "done"), None)
+    return {
+        "dead": golem,
+        "heir": newest.heir_id,
+        "owner": owner,
+        "mode": newest.mode,
+        "steps": sum(step.outcome == "done" for step in standing.last.values()),
+        "state": standing.state,
+        "why": (stuck or newest).why,
+    }
+
+
 def succession_step_table(context: DerivationContext) -> pa.Table:
     """Return one row per recorded succession step: golem_id, heir_id, mode, step, outcome, budget_micros."""
     return context.life_fields("SuccessionAdvanced", "heir_id", "mode", "step", "outcome", "budget_micros")

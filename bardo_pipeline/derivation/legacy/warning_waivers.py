@@ -33,14 +33,25 @@ class BundleFailure(NamedTuple):
         return self.why is None
 
 
-def bundle_failures(context: DerivationContext) -> list[BundleFailure]:
+def bundle_failures(context: DerivationContext, target: str | None = None) -> list[BundleFailure]:
     """Return the failed expectations of each golem's current bundle, by golem and in the order of the suite.
 
     The current bundle is the one an heir would inherit, or the last judged one if none is published.
+
+    Parameters
+    ----------
+    target : only the bundle of this golem or with this prefix; QueryError is raised if no judged bundle matches
     """
+    if target is not None:
+        events = context.life("BundleJudged").to_pylist()
+        names = {name for event in events for name in (event["golem_id"], event["judged"]["bundle_hash"])}
+        if not any(name.startswith(target) for name in names):
+            raise QueryError(f"{target!r}: no judged bundle matches: `bardo bundle checks` lists all")
     waived, failures = _waiver_reasons(context), []
     for row in _current_verdicts(context):
         bundle_hash = row["judged"]["bundle_hash"]
+        if target is not None and row["golem_id"] != target and not bundle_hash.startswith(target):
+            continue
         for failure in row["judged"]["failed"]:
             expectation, severity = failure["expectation"], failure["severity"]
             why = waived.get((bundle_hash, expectation)) if severity == "warning" else None

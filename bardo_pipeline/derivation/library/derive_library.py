@@ -83,6 +83,12 @@ def derive_library(context: DerivationContext) -> list[Written]:
     return _Libraries().update(context)
 
 
+def is_current(context: DerivationContext, owner: str) -> bool:
+    """Return whether the sources of an owner's library are those that it was derived from."""
+    noted = context.projections.replaceable("library").noted("owners")
+    return noted.get(owner) == _signatures(context).get(owner)
+
+
 def make_libraries(
     context: DerivationContext,
     owners: Collection[str],

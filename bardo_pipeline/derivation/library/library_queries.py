@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, require_curated
 from bardo_pipeline.derivation.incremental.record_queries import log_moment
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
-from bardo_pipeline.derivation.library.derive_library import derive_library
-from bardo_pipeline.errors import QueryError
+from bardo_pipeline.derivation.library.derive_library import derive_library, is_current
+from bardo_pipeline.errors import DerivationDueError, QueryError
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
@@ -31,6 +33,58 @@ def refresh_library(context: DerivationContext) -> None:
     if context.frozen is None:
         derive_curation(context.whole)
         derive_library(context.whole)
+
+
+def require_fresh_library(context: DerivationContext, owner: str) -> None:
+    """Raise DerivationDueError if `refresh_library` would change an owner's library."""
+    if context.frozen is None:
+        require_curated(context, [golem_id for golem_id, name in owners_of(context).items() if name == owner])
+        if not is_current(context.whole, owner):
+            raise DerivationDueError(f"the library of {owner} has changed sources: `bardo derive` derives it")
+
+
+def library_document(
+    context: DerivationContext,
+    *,
+    channel: str | None = None,
+    kind: str | None = None,
+    text: str | None = None,
+    limit: int | None = None,
+    derives: bool = True,
+) -> dict[str, Any]:
+    """Return the entries of the view's library by confidence, its kits, playbooks and waiting orders.
+
+    `total` counts the entries that pass the filters. Raises as `resolve_owner` and `filter_library`, and
+    DerivationDueError without `derives` if the library has to be derived first.
+    """
+    owner = _fresh_owner(context, derives=derives)
+    rows = filter_library(library_of(context, owner), channel=channel, kind=kind, text=text)
+    return {
+        "owner_id": owner,
+        "total": rows.num_rows,
+        "entries": rows.slice(0, limit).to_pylist(),
+        "kits": kits_of(context, owner),
+        "playbooks": playbooks_of(context, owner),
+        "waiting": waiting_orders(context, owner),
+    }
+
+
+def library_item(context: DerivationContext, item: str, *, derives: bool = True) -> dict[str, Any]:
+    """Return the kit or entry with this id or prefix, or the playbook of this dead golem. Raises QueryError."""
+    owner = _fresh_owner(context, derives=derives)
+    kit = next((kit for kit in kits_of(context, owner) if item and kit["kit_id"].startswith(item)), None)
+    playbook = next((book for book in playbooks_of(context, owner) if book["golem_id"] == item), None)
+    return kit or playbook or find_library_row(library_of(context, owner), owner, item)
+
+
+def _fresh_owner(context: DerivationContext, *, derives: bool) -> str:
+    """Return the owner of the view, whose library is up to date."""
+    owner = resolve_owner(context)
+    if derives:
+        refresh_library(context)
+    else:
+        require_fresh_library(context, owner)
+    return owner
 
 
 def library_of(context: DerivationContext, owner: str) -> pa.Table:
@@ -75,3 +129,15 @@ def filter_library(rows: pa.Table, *, channel: str | None, kind: str | None, tex
     if text is not None:
         is_kept = pc.and_(is_kept, pc.match_substring(rows["text"], text, ignore_case=True))
     return rows.filter(is_kept)
+
+
+def waiting_orders(
+    context: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
+) -> list[dict[str, Any]]:
+    """Return an owner's kit orders that no golem has received (fields of `KitOrdered`), oldest first."""
+    orders = [o for o in context.life("KitOrdered")["kit_ordered"].to_pylist() if o["owner_id"] == owner_id]
+    if not orders:
+        return []
+    delivered = set(context.life_fields("KnowledgeReceived", "content_hash")["content_hash"].to_pylist())
+    delivered |= {event.received.content_hash for event in beside if event.received is not None}
+    return sorted((o for o in orders if o["bundle_hash"] not in delivered), key=lambda o: o["number"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,15 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, epi
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, Retraction
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, closed_through, cycle_of, golem_batches
+from bardo_pipeline.derivation.incremental.record_queries import (
+    closed_records,
+    closed_through,
+    cycle_of,
+    golem_batches,
+    require_born,
+)
 from bardo_pipeline.derivation.memory.embed_texts import check_embedder_matches, recorded_vectors
+from bardo_pipeline.errors import DerivationDueError, QueryError
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question
@@ -135,6 +143,34 @@ def similar_episodes(
         if kept.num_rows >= limit or matches.num_rows < search_limit:
             return kept.slice(0, limit)
         search_limit *= _LIMIT_GROWTH
+
+
+def similar_with_times(
+    context: DerivationContext, text: str, golem_id: str | None = None, limit: int = 5, *, derives: bool = True
+) -> list[dict[str, Any]]:
+    """Return the episodes most similar to a text, each with its time `at`, after a refresh of the index.
+
+    Raises as `similar_episodes`, and QueryError without episodes.
+
+    Parameters
+    ----------
+    derives : whether to refresh; without it, DerivationDueError is raised if the index lacks an episode
+    """
+    if golem_id is not None:
+        require_born(context, golem_id)
+    episodes = context.projections.growing("episodes")
+    if not episodes.row_count:
+        raise QueryError(
+            f"there are no episodes of {context.embedder_name} yet: `bardo derive` derives those of closed cycles"
+        )
+    if derives:
+        refresh_index(context)
+    elif not episode_index(context).is_current(episodes.table):
+        raise DerivationDueError("the index of episodes lacks the newest ones: `bardo derive` adds them")
+    matches = similar_episodes(context, text, None if golem_id is None else [golem_id], limit)
+    moments = episodes.read(["episode_id", "at"], golems=matches["golem_id"].unique().to_pylist())
+    index = pc.index_in(matches["episode_id"], value_set=moments["episode_id"].combine_chunks())
+    return matches.select(["episode_id", "text", "score"]).add_column(1, "at", moments["at"].take(index)).to_pylist()
 
 
 def _without_deletable(context: DerivationContext, matches: pa.Table, at: datetime) -> pa.Table:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_sales import is_sale
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.library.library_queries import waiting_orders
 from bardo_pipeline.events.custody.authority import Door
 from bardo_pipeline.events.life.events import Born, LifeEvent, LoanGranted, Received, life_event
 from bardo_pipeline.events.life.received_knowledge import Quarantined
@@ -129,15 +130,3 @@ def _equipment(
         source="import", from_golem_id=LIBRARIAN, content_hash=kit["bundle_hash"], entry_count=kit["entry_count"]
     )
     return [life_event(golem_id, at, received, Quarantined(tick_seen=0))]
-
-
-def waiting_orders(
-    context: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
-) -> list[dict[str, Any]]:
-    """Return an owner's kit orders that no golem has received (fields of `KitOrdered`), oldest first."""
-    orders = [o for o in context.life("KitOrdered")["kit_ordered"].to_pylist() if o["owner_id"] == owner_id]
-    if not orders:
-        return []
-    delivered = set(context.life_fields("KnowledgeReceived", "content_hash")["content_hash"].to_pylist())
-    delivered |= {event.received.content_hash for event in beside if event.received is not None}
-    return sorted((o for o in orders if o["bundle_hash"] not in delivered), key=lambda o: o["number"])

@@ -65,6 +65,10 @@ class DueSuccession:
     why: str
     tried: int = 0
 
+    def row(self, state: str = "due") -> dict[str, str]:
+        """Return the step for a report, with its state."""
+        return {"golem": self.golem_id, "why": self.why, "state": state}
+
 
 def due_successions(context: DerivationContext, now: datetime) -> list[DueSuccession]:
     """Return by golem: deaths with automatic succession, steps that are due, and registrations to retry."""

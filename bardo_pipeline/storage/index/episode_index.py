@@ -126,6 +126,11 @@ class EpisodeIndex:
             )
         return mark
 
+    def is_current(self, episodes: AppendOnlyTable) -> bool:
+        """Return whether the index is up to the newest version of an episodes table."""
+        mark = self.watermark()
+        return mark is not None and (mark.table_id, mark.version) == (episodes.table_id, episodes.version)
+
     # Writing
 
     def refresh(self, episodes: GrowingTable, *, gone_before: datetime | None = None) -> int:

@@ -366,6 +366,15 @@ class EventLog:
             files, overlapping = self._cycles.tail()[1], set(self._cycles.overlapping(bounds))
         return self._cycles.load([file for file in files if file.path in overlapping], columns, condition)
 
+    def read_ticks(self, columns: Sequence[str], ticks: Mapping[str, int]) -> pa.Table:
+        """Read cycles of these golems at these ticks (golem -> tick), in one pass over the files that may hold one.
+
+        The rows of a golem include those at ticks of the others.
+        """
+        condition = ds.field("golem_id").isin(pa.array(sorted(ticks), pa.string()))
+        condition &= ds.field("tick").isin(pa.array(sorted({*ticks.values()}), pa.int64()))
+        return self._cycles.load([file for file in self._cycle_files() if _may_hold(file, ticks)], columns, condition)
+
     # life
 
     def record(
@@ -629,6 +638,14 @@ def _with_every_payload(events: pa.Table) -> pa.Table:
     present, count = set(events.schema.names), events.num_rows
     columns = [events[f.name] if f.name in present else absent(f.type, count) for f in LIFE_LOG_SCHEMA]
     return pa.table(columns, schema=LIFE_LOG_SCHEMA)
+
+
+def _may_hold(file: DataFile, ticks: Mapping[str, int]) -> bool:
+    """Return whether the statistics of a file of cycles allow one of these ticks (golem -> tick)."""
+    if not {"golem_id", "tick"} <= file.bounds.keys():
+        return True
+    (golem_low, golem_high), (tick_low, tick_high) = file.bounds["golem_id"], file.bounds["tick"]
+    return any(golem_low <= golem <= golem_high and tick_low <= tick <= tick_high for golem, tick in ticks.items())
 
 
 def _of_golems(golems: Sequence[str] | None) -> ds.Expression | None:

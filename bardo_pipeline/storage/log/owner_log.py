@@ -120,6 +120,10 @@ class LogOfOwner(EventLog):
         """Read cycles of these golems between two ticks, without those of other owners."""
         return super().read_stretch(columns, self._visible(golems), tick_from, tick_to)
 
+    def read_ticks(self, columns: Sequence[str], ticks: Mapping[str, int]) -> pa.Table:
+        """Read cycles of these golems at these ticks, without those of other owners."""
+        return super().read_ticks(columns, {golem_id: ticks[golem_id] for golem_id in self._visible(sorted(ticks))})
+
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Read the life events that the owner may see."""
         seen = self._current()

@@ -10,6 +10,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import Kind, golem_name
+from bardo_pipeline.server.reading import REPORTS
 from bardo_pipeline.tools.catalogue import TOOLS
 from tests.support.homes.served_homes import Served
 from tests.support.homes.server_routes import GET_ROUTES, POST_ROUTES, path_for, routes_by
@@ -17,8 +18,13 @@ from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.records.writer_records import changed, line
 
 SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
-         "/v1/golems/{golem_id:golem}/records", "/v1/search", "/v1/lineage"}  # fmt: skip
+         "/v1/golems/{golem_id:golem}/records", "/v1/search", "/v1/lineage",
+         *(f"/v1/reports/{name}" for name in REPORTS if name not in ("scars", "golem-due"))}  # fmt: skip
 """Routes that show something of the owner of the token."""
+
+BAD_REQUESTS = {"/v1/lineage", *(f"/v1/reports/{name}" for name in ("bloodstain", "bundle-checks", "golem-death",
+                                                                     "library-show"))}  # fmt: skip
+"""Routes that refuse another owner's belongings as unknown identifiers, with the status 400."""
 
 EPISODE = {"tool": "swap", "outcome": {}, "reflection": "swaps are cheap at night", "chain": ""}
 EXECUTION = {"execution_id": "run-1", "strategy_name": "late swaps", "action_type": "SWAP", "portfolio_snapshot": {},
@@ -69,7 +75,7 @@ def test_a_token_reads_nothing_of_another_owner_by_any_route(
         if "{" in path:
             given = path_for(path, pearl)
             refused = send(server, "GET", given)
-            assert refused.status_code == (400 if route == "/v1/lineage" else 404), f"{route}: {refused.text}"
+            assert refused.status_code == (400 if route in BAD_REQUESTS else 404), f"{route}: {refused.text}"
             shown = refused.text.replace(pearl.golem, "").replace(pearl.heir, "").replace(pearl.entry, "")
             assert pearl.traces(shown) == [], f"{route} shows another owner: {refused.text}"
     for path in ("/v1/ask", "/v1/search"):

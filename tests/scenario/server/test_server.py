@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import stat
 import subprocess
@@ -19,7 +18,6 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.cli.entry import answered
 from bardo_pipeline.client import AsyncClient, Client, running_server
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoServerError, ServerError
@@ -377,60 +375,6 @@ def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
     assert running_server(stale) is None, "a file that a killed server left is no server"
     with pytest.raises(NoServerError, match="bardo serve"):
         Client(home=stale)
-
-
-_LIGHT = """
-import sys
-sys.argv = ["bardo", *{words!r}]
-from bardo_pipeline.cli.entry import main
-main()
-heavy = sorted({{"pyarrow", "duckdb", "deltalake", "numpy", "dagster"}} & sys.modules.keys())
-assert not heavy, f"imported {{heavy}}"
-"""
-
-
-@pytest.mark.row("X-13")
-@pytest.mark.parametrize(
-    "words",
-    [["ask", "GOLEM", QUESTION], ["search", "gas", "--json", "--limit=3"], ["lineage", "ENTRY"],
-     ["lineage", "ENTRY", "--golem", "GOLEM", "--format", "json"], ["status"], ["golem", "show", "GOLEM"],
-     ["golem", "show", "GOLEM", "--testament"], ["golem", "show", "GOLEM", "--json"], ["golem", "show", "HEIR"]],
-)  # fmt: skip
-def test_a_command_uses_the_running_server_and_prints_the_same(
-    server: Served, home: Path, coral: Belongings, words: list[str]
-) -> None:
-    names = {"GOLEM": coral.heir if words[0] == "ask" else coral.golem, "HEIR": coral.heir, "ENTRY": coral.entry}
-    words = [names.get(word, word) for word in words]
-    environ = {**os.environ, "BARDO_HOME": str(home), "BARDO_OWNER": CORAL, "COLUMNS": "160"}
-    light = subprocess.run(
-        [sys.executable, "-c", _LIGHT.format(words=words)], env=environ, capture_output=True, text=True, timeout=120
-    )
-    assert light.returncode == 0, light.stderr
-    assert settled(light.stdout) == settled(bardo(*words, "--owner", CORAL, home=home))
-    assert settled(light.stdout)
-
-
-def settled(output: str) -> list[str]:
-    """Return the lines of an output without what `bardo status` measures by the clock."""
-    lines = [line for line in output.splitlines() if not line.startswith(("taken ", "log "))]
-    return [re.sub(r"[\d,]+ s\b", "SECONDS", line) for line in lines]
-
-
-@pytest.mark.row("X-13")
-@pytest.mark.parametrize(
-    "words",
-    [["ask", "g-nobody", QUESTION], ["ask", "GOLEM"], ["ask", "GOLEM", QUESTION, "--embedder", "minilm"],
-     ["ask", "GOLEM", QUESTION, "--at", "yesterday"], ["ask", "--help"], ["search", "gas", "--limit", "0"],
-     ["lineage", "none"], ["status", "--check"], ["status", "--format", "xml"], ["golem", "show", "g-nobody"],
-     ["golem", "show", "GOLEM", "--no-testament"], ["golem", "due"], ["golem"], []],
-)  # fmt: skip
-def test_what_the_server_cannot_answer_is_left_to_the_command(
-    server: Served, home: Path, coral: Belongings, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = [coral.heir if word == "GOLEM" else word for word in words]
-    assert not answered(given, {"BARDO_HOME": str(home)})
-    assert not answered([coral.heir], {"BARDO_HOME": str(home.parent)})
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.row("X-13")

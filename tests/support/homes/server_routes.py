@@ -33,6 +33,21 @@ GET_ROUTES = {
     "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
     "/v1/search": "/v1/search?words=pool&limit=50",
     "/v1/lineage": "/v1/lineage?entry={entry}",
+    "/v1/reports/bloodstain": "/v1/reports/bloodstain?golem={golem}",
+    "/v1/reports/bundle-checks": "/v1/reports/bundle-checks?target={golem}",
+    "/v1/reports/bundle-show": "/v1/reports/bundle-show",
+    "/v1/reports/dreams": "/v1/reports/dreams",
+    "/v1/reports/golem-death": "/v1/reports/golem-death?golem={golem}",
+    "/v1/reports/golem-due": "/v1/reports/golem-due",
+    "/v1/reports/golem-notices": "/v1/reports/golem-notices",
+    "/v1/reports/golem-successions": "/v1/reports/golem-successions",
+    "/v1/reports/graveyard": "/v1/reports/graveyard",
+    "/v1/reports/grimoire-list": "/v1/reports/grimoire-list?golem={golem}&status=all",
+    "/v1/reports/grimoire-show": "/v1/reports/grimoire-show?golem={golem}&entry={entry}",
+    "/v1/reports/library-list": "/v1/reports/library-list",
+    "/v1/reports/library-show": "/v1/reports/library-show?entry={golem}",
+    "/v1/reports/scars": "/v1/reports/scars?failures=true",
+    "/v1/reports/similar": "/v1/reports/similar?text=pool",
 }
 """Route -> a path that reads it; {names} stand for belongings of an owner."""
 

@@ -13,6 +13,7 @@ import duckdb
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import pin
 from bardo_pipeline.derivation.legacy.death_queries import commit_credit
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
@@ -56,6 +57,7 @@ def two_owners(root: Path, *, bars: int = 330) -> Path:
         _live(root, owner, bars)
     stores = DerivationContext.open(root)
     derive_everything(stores, now=NOW)
+    refresh_index(stores)
     for owner in (CORAL, PEARL):
         own = belongings(root, owner)
         commit_credit(stores, owner, 9_000_000, f"{owner} funds its heirs", now=NOW)

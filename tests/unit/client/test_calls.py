@@ -15,6 +15,7 @@ from bardo_pipeline.server.parameters import (
     AdviceParameters,
     AskParameters,
     BirthParameters,
+    GrimoireParameters,
     LineageParameters,
     ReportParameters,
     SearchParameters,
@@ -54,6 +55,13 @@ CASES: list[tuple[type[BaseModel], Callable[[Unsent], Call]]] = [
     ),
     (AdviceParameters, lambda c: c.advice(SITUATION, "swap")),
     (LineageParameters, lambda c: c.lineage("f00d", golem="g-1")),
+    (
+        GrimoireParameters,
+        lambda c: c.report(
+            "grimoire-list", golem="g-1", kind="insight", status="any", text="gas", confidence_min=0.3, pinned=True,
+            limit=4,
+        ),
+    ),
     (
         BirthParameters,
         lambda c: c.birth(owner="me", lineage="l", market="m", budget_dollars=7, lifespan_ticks=[5, 9], at=AT),
