@@ -114,12 +114,16 @@ def keep_manifest(folder: Path, project: Path) -> None:
 
 
 def _kept_manifest(project: Path) -> Path:
-    """Return the manifest's path, named by the content of the project's files and the versions of dbt."""
+    return project / "target" / f"manifest-{content_hash(project)}.json"
+
+
+def content_hash(project: Path) -> str:
+    """Return a hash of the content of a project's files and of the versions of dbt."""
     content = hashlib.sha256(f"{version('dbt-core')} {version('dbt-duckdb')}".encode())
     for path in sorted(_project_files(project)):
         text = path.read_bytes()
         content.update(f"\n{path.relative_to(project).as_posix()} {len(text)}\n".encode() + text)
-    return project / "target" / f"manifest-{content.hexdigest()[:16]}.json"
+    return content.hexdigest()[:16]
 
 
 def _project_files(project: Path) -> Iterator[Path]:
