@@ -18,7 +18,7 @@ from assets import (
     memory,
     owner_views,
 )
-from assets.resources import home
+from assets.resources import HomeResource
 from bardo_pipeline.storage.home import owner_of_environment
 from jobs.home_jobs import (
     consolidation_job,
@@ -116,7 +116,7 @@ def whole_home() -> dg.Definitions:
             successions_due,
             runs_failed,
         ],
-        resources={"home": home},
+        resources={"home": HomeResource()},
         executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
     )
 
@@ -126,7 +126,7 @@ def one_owner() -> dg.Definitions:
     return dg.Definitions(
         assets=owner_views.VIEWS,
         jobs=[owner_views.show_job],
-        resources={"home": home},
+        resources={"home": HomeResource()},
         executor=dg.in_process_executor,
     )
 
