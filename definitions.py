@@ -35,13 +35,13 @@ from jobs.home_jobs import (
     verification_job,
 )
 from jobs.schedules import (
-    every_four_hours,
-    every_fourth_hour,
+    dreams_every_four_hours,
     every_hour,
     every_night,
     every_quarter_hour,
     every_ten_minutes,
     every_week,
+    proposals_every_four_hours,
 )
 from sensors.home_sensors import (
     cycles_closed,
@@ -101,8 +101,8 @@ def whole_home() -> dg.Definitions:
             every_ten_minutes,
             every_quarter_hour,
             every_hour,
-            every_four_hours,
-            every_fourth_hour,
+            dreams_every_four_hours,
+            proposals_every_four_hours,
             every_night,
             every_week,
         ],
