@@ -151,6 +151,8 @@ def test_a_changed_dbt_project_is_parsed_again(tmp_path: Path) -> None:
     changed = manifest_of(project)["nodes"]["model.bardo.fct_ticks"]["description"]
     assert changed == described.replace("The tick index", "The ticks")
     assert len(list((project / "target").glob("manifest-*.json"))) == 1, "the earlier one is removed"
+    tests = [node for node in manifest_of(project)["nodes"].values() if node["resource_type"] == "test"]
+    assert all(test["description"] for test in tests if "test_metadata" not in test), "a partial parse loses them"
 
 
 @pytest.mark.row("P-3")
