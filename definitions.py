@@ -18,7 +18,7 @@ from assets import (
     memory,
     owner_views,
 )
-from assets.resources import home
+from assets.resources import HomeResource
 from bardo_pipeline.storage.home import owner_of_environment
 from jobs.home_jobs import (
     consolidation_job,
@@ -35,13 +35,13 @@ from jobs.home_jobs import (
     verification_job,
 )
 from jobs.schedules import (
-    every_four_hours,
-    every_fourth_hour,
+    dreams_every_four_hours,
     every_hour,
     every_night,
     every_quarter_hour,
     every_ten_minutes,
     every_week,
+    proposals_every_four_hours,
 )
 from sensors.home_sensors import (
     cycles_closed,
@@ -101,8 +101,8 @@ def whole_home() -> dg.Definitions:
             every_ten_minutes,
             every_quarter_hour,
             every_hour,
-            every_four_hours,
-            every_fourth_hour,
+            dreams_every_four_hours,
+            proposals_every_four_hours,
             every_night,
             every_week,
         ],
@@ -116,7 +116,7 @@ def whole_home() -> dg.Definitions:
             successions_due,
             runs_failed,
         ],
-        resources={"home": home},
+        resources={"home": HomeResource()},
         executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
     )
 
@@ -126,7 +126,7 @@ def one_owner() -> dg.Definitions:
     return dg.Definitions(
         assets=owner_views.VIEWS,
         jobs=[owner_views.show_job],
-        resources={"home": home},
+        resources={"home": HomeResource()},
         executor=dg.in_process_executor,
     )
 

@@ -33,20 +33,20 @@ _SPECS = [
         description="One DecisionCycleRecord per golem and tick: observation, mood, deliberation, actions, outcomes. "
         "Key (golem_id, tick). Append-only. Money in micro-dollars, times in UTC; `observed_at` is event time, "
         "`recorded_at` the time of acceptance.",
-        **of_schema("log", CYCLES_SCHEMA, ["golem_id", "tick"]),
+        **of_schema("log", CYCLES_SCHEMA, ["golem_id", "tick"], table="log/cycles"),
     ),
     dg.AssetSpec(
         LIFE_EVENTS,
         description="One row per life event: birth, death, verdict, publication, received knowledge, owner override, "
         "accepted gap. Key event_id, the hash of its content. Append-only; only the payload column of the event's kind "
         "is filled.",
-        **of_schema("log", LIFE_LOG_SCHEMA, ["event_id"]),
+        **of_schema("log", LIFE_LOG_SCHEMA, ["event_id"], table="log/life_events"),
     ),
     dg.AssetSpec(
         VECTORS,
         description="One row per embedder and text: the L2-normalised vector and the identity of the model that made "
         "it. Key (embedder, text_hash). Append-only: a rebuild reads it instead of embedding again.",
-        **of_schema("log", VECTORS_SCHEMA, ["embedder", "text_hash"], "deltalake", "onnx"),
+        **of_schema("log", VECTORS_SCHEMA, ["embedder", "text_hash"], "deltalake", "onnx", table="vectors"),
     ),
 ]
 
@@ -110,7 +110,7 @@ with warnings.catch_warnings():
 QUARANTINE = dg.AssetKey(["log", "quarantine"])
 
 
-@dg.asset(key=QUARANTINE, pool=INTAKE, **of_schema("log", ITEMS_SCHEMA, ["item_id"]))
+@dg.asset(key=QUARANTINE, pool=INTAKE, **of_schema("log", ITEMS_SCHEMA, ["item_id"], table="quarantine"))
 def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
 

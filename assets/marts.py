@@ -21,10 +21,23 @@ from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import DataTest, build_warehouse, quoted
 from bardo_pipeline.storage.warehouse.dbt_process import manifest_of
-from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
+from bardo_pipeline.storage.warehouse.derived_sources import DATABASE, DERIVED
 from bardo_pipeline.visible_text import visible
 
-_MANIFEST = manifest_of()
+_IN_MEMORY = {"config": {"materialized": "ephemeral"}}
+
+
+def _described() -> dict[str, Any]:
+    """Return dbt's manifest. Staging tables live as long as a build, so they are ephemeral for Dagster."""
+    manifest = manifest_of()
+    nodes = {
+        name: node | (_IN_MEMORY if node.get("database") == DATABASE else {})
+        for name, node in manifest["nodes"].items()
+    }
+    return manifest | {"nodes": nodes}
+
+
+_MANIFEST = _described()
 
 _CLAIMS = {
     "accepted_values": "{column_name} is one of: {values}.",

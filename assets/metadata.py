@@ -3,16 +3,21 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
+from bardo_pipeline.events.life.events import KIND_OF
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.delta.table_specs import TABLES
@@ -25,29 +30,54 @@ CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))
 code; each materialization records the derivation id that it was made under."""
 
 
-def of_schema(group: str, schema: pa.Schema, key: Sequence[str], *kinds: str) -> dict[str, Any]:
-    """Return the declaration arguments of an asset: group, kinds (default: Delta table), owners, columns, key."""
-    columns = [
-        dg.TableColumn(
-            field.name,
-            str(field.type),
-            description="key" if field.name in key else None,
-            constraints=dg.TableColumnConstraints(nullable=field.nullable),
-        )
-        for field in schema
-    ]
+def _column_texts() -> dict[str, str]:
+    """Return the description of each column, by `table.column` or `column`: those of models, then columns.yml."""
+    texts = {f"log/cycles.{name}": RECORD_FIELDS.get(f"{DecisionCycleRecord.__name__}.{name}") or RECORD_FIELDS[name]
+             for name in DecisionCycleRecord.model_fields}  # fmt: skip
+    for content, (kind, name) in KIND_OF.items():
+        meaning = (inspect.getdoc(content) or kind).splitlines()[0]
+        texts[f"log/life_events.{name}"] = f"Content of {kind}. {meaning} NULL in events of another kind."
+    return texts | yaml.safe_load(Path(__file__).with_name("columns.yml").read_text(encoding="utf-8"))
+
+
+_COLUMN_TEXTS = _column_texts()
+
+
+def _described(schema: pa.Schema, key: Sequence[str], table: str | None) -> dg.TableSchema:
+    """Return the columns of a table with their descriptions; those of the key say so."""
+    fields = [(field, _COLUMN_TEXTS.get(f"{table}.{field.name}") or _COLUMN_TEXTS[field.name]) for field in schema]
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                field.name,
+                str(field.type),
+                description=f"{text} Key." if field.name in key else text,
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field, text in fields
+        ]
+    )
+
+
+def of_schema(
+    group: str, schema: pa.Schema, key: Sequence[str], *kinds: str, table: str | None = None
+) -> dict[str, Any]:
+    """Return the declaration arguments of an asset: group, kinds (default: Delta table), owners, columns, key.
+
+    table: name by which columns.yml describes columns of this table only
+    """
     return {
         "group_name": group,
         "kinds": set(kinds or ["deltalake"]),
         "owners": OWNERS,
-        "metadata": {"dagster/column_schema": dg.TableSchema(columns), "key": ", ".join(key)},
+        "metadata": {"dagster/column_schema": _described(schema, key, table), "key": ", ".join(key)},
     }
 
 
 def of_table(table: str, group: str, *kinds: str) -> dict[str, Any]:
     """Return the declaration arguments of the asset of a projection, with code version and way of writing."""
     spec = TABLES[table]
-    declared = of_schema(group, spec.schema, spec.key, "deltalake", *kinds)
+    declared = of_schema(group, spec.schema, spec.key, "deltalake", *kinds, table=table)
     declared["metadata"] |= {"written": "appended" if spec.grows else "renewed by bucket"}
     return declared | {"code_version": CODE_VERSION}
 

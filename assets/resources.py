@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import dagster as dg
+from dagster._config.pythonic_config import ConfigurableResourceFactory
+from pydantic import Field
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.storage.home import home_root, owner_of_environment
+from bardo_pipeline.storage.home import home_root, local_folder, owner_of_environment
 
 DERIVE, INTAKE, READ = "derive", "intake", "read"
 """Pools of runs: runs of one pool follow each other, runs of different pools work at once. derive: writes derived
@@ -37,11 +40,22 @@ class LazyStores:
             self.stores.log.close()
 
 
-@dg.resource(description="The home at BARDO_HOME, default ./.bardo: opened on first use, closed after the run.")
-def home(_context: dg.InitResourceContext) -> Iterator[LazyStores]:
-    """Yield the home of one run."""
-    lazy = LazyStores(home_root(os.environ), owner_of_environment(os.environ))
-    try:
-        yield lazy
-    finally:
-        lazy.close()
+class HomeResource(ConfigurableResourceFactory[LazyStores]):
+    """The home of a run: opened on first use, closed after the run. Unset fields come from the environment."""
+
+    root: str | None = Field(None, description="Folder of the home. Default: BARDO_HOME, else ./.bardo.")
+    owner: str | None = Field(None, description="Owner that limits what the run sees. Default: BARDO_OWNER, else none.")
+
+    def create_resource(self, context: dg.InitResourceContext) -> LazyStores:
+        """Return the home of one run. Raises ConfigError for a root with a scheme."""
+        root = home_root(os.environ) if self.root is None else local_folder(self.root)
+        return LazyStores(root, self.owner or owner_of_environment(os.environ))
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[LazyStores]:
+        """Yield the home of one run, then close it."""
+        lazy = self.create_resource(context)
+        try:
+            yield lazy
+        finally:
+            lazy.close()

@@ -73,7 +73,7 @@ def every_hour(home: LazyStores) -> Decision:
     "Every four hours, if a cycle closed since the last dreams. Dreams depend on event time alone, so a later run "
     "derives the same dreams.",
 )
-def every_four_hours(home: LazyStores) -> Decision:
+def dreams_every_four_hours(home: LazyStores) -> Decision:
     """Run the dream job if there is pending work."""
     pending = derive_dreams.pending_dream_work(home.stores)
     return dg.SkipReason("no cycle closed since the last dreams") if pending is None else _run(pending)
@@ -93,7 +93,7 @@ def every_night(home: LazyStores) -> Decision:
     "the schedule on.",
     running=False,
 )
-def every_fourth_hour(home: LazyStores) -> Decision:
+def proposals_every_four_hours(home: LazyStores) -> Decision:
     """Request proposals if a model is configured and there are living golems or testaments to phrase."""
     if ModelSettings.of(os.environ) is None:
         return dg.SkipReason(f"no language model is configured: {MODEL} is not set")

@@ -151,7 +151,8 @@ def _marts(warehouse: Path) -> State:
         return {}
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"attach {quoted(str(warehouse))} as warehouse (read_only)")
-        names = connection.execute("select table_name from duckdb_tables() order by all").fetchall()
+        listed = "select table_name from duckdb_tables() where schema_name = 'main' order by all"
+        names = connection.execute(listed).fetchall()
         return {
             f"mart {name}": str(
                 connection.execute(f'select count(*), bit_xor(hash(t)) from warehouse."{name}" t').fetchall()

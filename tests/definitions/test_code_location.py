@@ -75,6 +75,19 @@ def test_an_asset_has_a_group_a_description_an_owner_and_a_schema(
     assert node.metadata["dagster/column_schema"].columns
 
 
+@pytest.mark.row("P-2")
+def test_every_column_of_every_asset_is_described() -> None:
+    columns = {
+        (node.key.to_user_string(), column.name): column.description
+        for node in NODES for column in node.metadata["dagster/column_schema"].columns
+    }  # fmt: skip
+    assert [place for place, text in columns.items() if len((text or "").removesuffix("Key.")) < 8] == []
+    texts = yaml.safe_load((ROOT / "assets" / "columns.yml").read_text())
+    named = {name for _, name in columns} | {f"{asset}.{name}" for asset, name in columns}
+    named |= {f"{asset.removeprefix('log/')}.{name}" for asset, name in columns}
+    assert sorted(set(texts) - named) == [], "texts of columns that no asset has"
+
+
 def test_every_projection_is_an_asset() -> None:
     keys = {node.key.to_user_string() for node in NODES}
     assert set(ASSET_OF_TABLE.values()) <= keys
@@ -138,6 +151,8 @@ def test_a_changed_dbt_project_is_parsed_again(tmp_path: Path) -> None:
     changed = manifest_of(project)["nodes"]["model.bardo.fct_ticks"]["description"]
     assert changed == described.replace("The tick index", "The ticks")
     assert len(list((project / "target").glob("manifest-*.json"))) == 1, "the earlier one is removed"
+    tests = [node for node in manifest_of(project)["nodes"].values() if node["resource_type"] == "test"]
+    assert all(test["description"] for test in tests if "test_metadata" not in test), "a partial parse loses them"
 
 
 @pytest.mark.row("P-3")

@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
-from jobs.schedules import every_four_hours
+from jobs.schedules import dreams_every_four_hours
 from sensors.home_sensors import dreams_queued
 from tests.definitions.running import data_version, decision_of, materializations, metadata_value, run
 from tests.support.fleets.memory_fleets import Lived
@@ -72,14 +72,16 @@ def test_a_second_run_of_the_dream_job_writes_nothing(runs: list[dg.ExecuteInPro
 
 
 def test_the_schedule_runs_every_four_hours_if_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
-    schedule = defs.resolve_schedule_def("every_four_hours")
+    schedule = defs.resolve_schedule_def("dreams_every_four_hours")
     assert (schedule.cron_schedule, schedule.job_name) == ("5 */4 * * *", "dream_job")
-    assert "no home" in decision_of(every_four_hours, tmp_path / "nothing").skip_message
+    assert "no home" in decision_of(dreams_every_four_hours, tmp_path / "nothing").skip_message
     stores = home_of(life, tmp_path / "home")
-    assert decision_of(every_four_hours, stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
+    assert decision_of(dreams_every_four_hours, stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
     derive_curation(stores)
     derive_dreams(stores)
-    assert decision_of(every_four_hours, stores.home.root).skip_message == "no cycle closed since the last dreams"
+    assert (
+        decision_of(dreams_every_four_hours, stores.home.root).skip_message == "no cycle closed since the last dreams"
+    )
 
 
 def test_the_sensor_requests_the_job_early_for_a_curated_tag(life: Lived, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.home import Home
-from jobs.schedules import every_fourth_hour
+from jobs.schedules import proposals_every_four_hours
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import decision_of, run
 from tests.support.fleets.memory_fleets import lively_market
@@ -65,7 +65,7 @@ def outputs(result: dg.ExecuteInProcessResult, step: str = "request_model_propos
 
 
 def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
-    return decision_of(every_fourth_hour, folder)
+    return decision_of(proposals_every_four_hours, folder)
 
 
 def on_record(root: Path) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.Mo
 def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
     root: Path, tmp_path: Path, provider: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert every_fourth_hour.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert proposals_every_four_hours.default_status is dg.DefaultScheduleStatus.STOPPED
     assert evaluated(root).tags == {"bardo/why": "2 living golems"}  # type: ignore[union-attr]
     assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)
     monkeypatch.delenv("BARDO_MODEL")

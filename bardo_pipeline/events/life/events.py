@@ -371,8 +371,9 @@ def _payload_types() -> Iterator[tuple[type[Part], tuple[str, str]]]:
                     yield part, (kind, name)
 
 
-_KIND_OF = dict(_payload_types())
-ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
+KIND_OF = dict(_payload_types())
+"""Type of a life event's content -> kind of the event, and attribute that holds the content."""
+ATTRIBUTE_OF: dict[str, str] = dict(KIND_OF.values())
 """Kind of a life event -> attribute that holds its content."""
 
 
@@ -390,6 +391,6 @@ def golem_name(lineage_id: str, generation: int) -> str:
 
 def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None = None) -> LifeEvent:
     """Build an event from its payload, with the id derived from its content. way: of received knowledge."""
-    kind, attribute = _KIND_OF[type(payload)]
+    kind, attribute = KIND_OF[type(payload)]
     fields = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
     return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **fields})

@@ -20,7 +20,13 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
 from bardo_pipeline.storage.warehouse.dbt_docs import docs_page, write_docs
-from bardo_pipeline.storage.warehouse.dbt_process import MANIFEST, keep_manifest, project_environment, run_dbt
+from bardo_pipeline.storage.warehouse.dbt_process import (
+    MANIFEST,
+    content_hash,
+    keep_manifest,
+    project_environment,
+    run_dbt,
+)
 
 _BUILD = ("build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
@@ -65,7 +71,14 @@ def build_warehouse(
         folder.mkdir()
         try:
             draft = folder / home.warehouse.name
-            tests = _dbt_build(folder, dbt_environment(home, derivation_id, policy or Policy(), draft.name), project)
+            environment = dbt_environment(home, derivation_id, policy or Policy(), draft.name)
+            try:
+                tests = _dbt_build(folder, environment | {"BARDO_PROJECT": content_hash(project)}, project)
+            except MartsRefused:
+                if not home.warehouse.exists():
+                    raise
+                draft.unlink(missing_ok=True)
+                tests = _dbt_build(folder, environment, project)  # the kept rows may be the fault
             keep_manifest(folder, project)
             rows, as_of = _checkpointed(draft)
             page = folder / docs_page(home).name
@@ -135,7 +148,9 @@ def _checkpointed(draft: Path) -> tuple[dict[str, int], datetime | None]:
 
 def marts_of(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the names of all marts in the connection's databases."""
-    rows = connection.execute("select table_name from duckdb_tables() where not internal order by all").fetchall()
+    rows = connection.execute(
+        "select table_name from duckdb_tables() where schema_name = 'main' order by all"
+    ).fetchall()
     return [name for (name,) in rows]
 
 

@@ -34,17 +34,15 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN, WITHDRAWAL_SCHEMA, Projections, withdrawals
 from bardo_pipeline.storage.warehouse.build import quoted
-from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
-
-DATABASE = "home"
-"""Name of the attached database, as in models/sources.yml."""
+from bardo_pipeline.storage.warehouse.derived_sources import DATABASE, DERIVED
+from bardo_pipeline.storage.warehouse.kept_rows import keep_rows
 
 _DECAY = (
     "regime_conditional_days", "tactical_days", "ephemeral_days", "fact_e_fold_days", "bloodstain_multiplier",
     "dreamt_multiplier", "routine_days", "notable_days", "critical_days", "emergency_days", "episode_retention_min",
 )  # fmt: skip
 
-_DEFAULTS = {"home": ".bardo", "derivation": "", "policy": ""}
+_DEFAULTS = {"home": ".bardo", "derivation": "", "policy": "", "project": ""}
 
 LEFT_OUT_SCHEMA = pa.schema(
     [
@@ -56,10 +54,11 @@ LEFT_OUT_SCHEMA = pa.schema(
 
 
 class Plugin(BasePlugin):
-    """Views of one home. Config: home (a folder), derivation (its id; empty for the only one), policy (JSON).
+    """Views of one home. Config: home (a folder), derivation (its id; empty for the only one), policy (JSON), project.
 
-    Missing settings come from the environment (BARDO_HOME, BARDO_DERIVATION, BARDO_POLICY), because dbt parses the
-    whole project again whenever a profile's text changes.
+    project is a hash of the dbt project's files; without it no row of an earlier build is kept. Missing settings come
+    from the environment (BARDO_HOME, BARDO_DERIVATION, BARDO_POLICY, BARDO_PROJECT), because dbt parses the whole
+    project again whenever a profile's text changes.
     """
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
@@ -81,10 +80,12 @@ class Plugin(BasePlugin):
             conn.register("rows", table)
             conn.execute(f"create table {DATABASE}.raw.{name} as select * from rows")  # noqa: S608
             conn.unregister("rows")
+        settings = [self._config[name] for name in ("derivation", "policy", "project")]
+        keep_rows(conn, self._home.warehouse if self._config["project"] else None, settings)
 
     def _pinned(self, conn: duckdb.DuckDBPyConnection) -> Iterator[str]:
         """Yield the views' SQL. Life events are pinned last, so that every golem in another table has its birth."""
-        home = Home.open(Path(self._config["home"]))
+        home = self._home = Home.open(Path(self._config["home"]))
         derivation = home.derivation(self._config["derivation"] or _only_derivation(home))
         for name in DERIVED:
             columns = [*TABLES[name].schema, *(HIDDEN if TABLES[name].grows else ())]
@@ -138,7 +139,8 @@ def _absent(conn: duckdb.DuckDBPyConnection, files: list[str], schema: pa.Schema
     """Write the SQL of the columns that no file has, because an earlier version wrote all of them."""
     absent = schema
     for file in reversed(files):  # a file of today has all columns
-        absent = pa.schema([field for field in absent if field.name not in set(pq.read_schema(file).names)])
+        present = set(pq.read_schema(file).names)
+        absent = pa.schema([field for field in absent if field.name not in present])
         if not len(absent):
             return ""
     return "".join(f", {null}" for null in _nulls(conn, absent))

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -54,7 +53,7 @@ def run_dbt(arguments: tuple[str, ...], folder: Path, environment: Mapping[str, 
     command = Path(sys.executable).with_name("dbt")
     if not command.exists() or not (project / "dbt_project.yml").exists():
         raise ConfigError(f"building marts needs {command} and {project}: install the project again")
-    parsed = project / "target" / _PARSED
+    parsed = _kept(project, _PARSED)
     if parsed.exists():
         shutil.copyfile(parsed, folder / _PARSED)
     places = ["--project-dir", project, "--profiles-dir", project, "--target-path", folder, "--log-path", folder]
@@ -89,7 +88,7 @@ def manifest_of(project: Path = DBT_PROJECT) -> dict[str, Any]:
 
     Raises DerivationError if dbt cannot parse the project.
     """
-    kept = _kept_manifest(project)
+    kept = _kept(project, MANIFEST)
     if kept.exists():
         return orjson.loads(kept.read_bytes())
     with tempfile.TemporaryDirectory(prefix="bardo-dbt-") as name:
@@ -102,24 +101,26 @@ def manifest_of(project: Path = DBT_PROJECT) -> dict[str, Any]:
 
 
 def keep_manifest(folder: Path, project: Path) -> None:
-    """Keep the manifest that a run left in its folder, and remove those of earlier states of the project."""
-    kept = _kept_manifest(project)
-    if kept.exists():
-        return
-    _keep(folder / MANIFEST, kept)
-    for earlier in kept.parent.glob("manifest-*.json"):
-        if earlier != kept:
-            with suppress(OSError):  # another process removed it
-                earlier.unlink()
+    """Keep the manifest that a run left in its folder."""
+    if not (kept := _kept(project, MANIFEST)).exists():
+        _keep(folder / MANIFEST, kept)
 
 
-def _kept_manifest(project: Path) -> Path:
-    """Return the manifest's path, named by the content of the project's files and the versions of dbt."""
+def _kept(project: Path, name: str) -> Path:
+    """Return the path of a kept file, named by the content of the project.
+
+    dbt's partial parse of a changed project loses descriptions of data tests, so a changed project is parsed whole.
+    """
+    return project / "target" / f"{Path(name).stem}-{content_hash(project)}{Path(name).suffix}"
+
+
+def content_hash(project: Path) -> str:
+    """Return a hash of the content of a project's files and of the versions of dbt."""
     content = hashlib.sha256(f"{version('dbt-core')} {version('dbt-duckdb')}".encode())
     for path in sorted(_project_files(project)):
         text = path.read_bytes()
         content.update(f"\n{path.relative_to(project).as_posix()} {len(text)}\n".encode() + text)
-    return project / "target" / f"manifest-{content.hexdigest()[:16]}.json"
+    return content.hexdigest()[:16]
 
 
 def _project_files(project: Path) -> Iterator[Path]:
@@ -129,10 +130,14 @@ def _project_files(project: Path) -> Iterator[Path]:
 
 
 def _keep(made: Path, kept: Path) -> None:
-    """Copy a file of a run into the project, if the project is a writable checkout."""
+    """Copy a file of a run into the project, if it is a writable checkout, in place of those of earlier states."""
     folder = kept.parent if kept.parent.exists() else kept.parents[1]
-    if made.exists() and checkout() and os.access(folder, os.W_OK):
-        kept.parent.mkdir(exist_ok=True)
-        draft = kept.with_name(f"{kept.name}.{os.getpid()}")
-        shutil.copyfile(made, draft)
-        draft.replace(kept)
+    if not (made.exists() and checkout() and os.access(folder, os.W_OK)):
+        return
+    kept.parent.mkdir(exist_ok=True)
+    draft = kept.with_name(f"{kept.name}.{os.getpid()}")
+    shutil.copyfile(made, draft)
+    draft.replace(kept)
+    for earlier in kept.parent.glob(f"{made.stem}*{made.suffix}"):
+        if earlier != kept:
+            earlier.unlink(missing_ok=True)

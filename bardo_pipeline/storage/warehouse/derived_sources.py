@@ -1,4 +1,7 @@
-"""The projections that the marts read. Data, apart from the dbt plugin, which only dbt's process can import quickly."""
+"""The sources of the marts. Data, apart from the dbt plugin, which only dbt's process can import quickly."""
+
+DATABASE = "home"
+"""Name of the attached database in memory, as in models/sources.yml."""
 
 DERIVED = (
     "cycles",

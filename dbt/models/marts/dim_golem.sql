@@ -1,5 +1,5 @@
 with recorded as (
-    select golem_id, count(*) as ticks_recorded, max(tick) as last_tick from {{ ref('stg_cycles') }} group by golem_id
+    select golem_id, count(*) as ticks_recorded, max(tick) as last_tick from {{ ref('fct_ticks') }} group by golem_id
 ),
 known as (
     select golem_id, count(*) as entries from {{ ref('stg_entries') }} group by golem_id

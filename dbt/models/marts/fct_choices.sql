@@ -6,4 +6,5 @@ select
 from {{ ref('stg_trials') }}
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_owners') }} using (golem_id)
+{{ kept_rows() }}
 order by golem_id, tick, choice, alternative, beside, horizon

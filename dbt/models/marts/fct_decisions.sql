@@ -70,4 +70,5 @@ select
 from paid
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_owners') }} using (golem_id)
+{{ kept_rows() }}
 order by golem_id, tick

@@ -25,4 +25,6 @@ from (from of_records union all by name from of_texts)
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_owners') }} using (golem_id)
 left join replays using (golem_id, tick)
+where golem_id in (select golem_id from {{ source('home', 'changed_golems') }})
+{{ kept_rows() }}
 order by golem_id, observed_at, tick, episode_id

@@ -19,4 +19,5 @@ select
 from known
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_owners') }} using (golem_id)
+{{ kept_rows() }}
 order by golem_id, report_tick, number

@@ -36,4 +36,5 @@ from weighed
 cross join {{ ref('stg_as_of') }}
 left join {{ ref('stg_known') }} as known using (golem_id, entry_id)
 left join {{ ref('stg_owners') }} using (golem_id)
+{{ kept_rows() }}
 order by golem_id, tick, rank

@@ -6,5 +6,5 @@ select
     cost.inference_micros, cost.gas_micros, cost.total_micros as total_cost_micros,
     outcome.pnl_impact_micros,
     vitality.composite as vitality, credits_micros
-from {{ source('home', 'log_cycles') }} as cycles
+from {{ source('home', 'fresh_cycles') }} as cycles
 where not {{ left_out('cycles', source('home', 'left_out')) }}

@@ -17,6 +17,6 @@ select
     nullif(regexp_extract(
         action.block_reason, '^a warning stands against acting here: (\S+)$', 1
     ), '') as blocking_entry_id
-from (select *, actions[1] as action from {{ source('home', 'log_cycles') }}) as cycles
+from (select *, actions[1] as action from {{ source('home', 'fresh_cycles') }}) as cycles
 cross join {{ ref('stg_policy') }}
 where (deliberation is not null or len(actions) > 0) and not {{ left_out('cycles', source('home', 'left_out')) }}

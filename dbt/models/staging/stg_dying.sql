@@ -2,16 +2,15 @@
     ('DeathAccepted', 'accepted', 'acceptance'), ('AffairsSettled', 'settled', 'settlement'),
     ('LifeReflected', 'reflected', 'reflection'), ('LegacyLeft', 'bequeathed', 'legacy'),
 ] -%}
-{% for kind, said, name in phases -%}
 select
-    golem_id, '{{ name }}' as dying_phase, {{ loop.index0 }}::bigint as phase_number,
-    {{ utc('observed_at') }} as died_at, {{ said }}.reserve_micros, {{ said }}.cost_micros, {{ said }}.spent_micros,
-    {{ 'accepted.means' if said == 'accepted' else 'null::varchar' }} as means,
-    {{ 'reflected.reflection_micros' if said == 'reflected' else 'null::bigint' }} as reflection_micros,
-    {{ 'reflected.compression_micros' if said == 'reflected' else 'null::bigint' }} as compression_micros,
-    {{ 'bequeathed.upload_micros' if said == 'bequeathed' else 'null::bigint' }} as upload_micros,
-    {{ 'bequeathed.indexing_micros' if said == 'bequeathed' else 'null::bigint' }} as indexing_micros
+    golem_id,
+    case kind {% for kind, said, name in phases %}when '{{ kind }}' then '{{ name }}' {% endfor %}end as dying_phase,
+    case kind {% for kind, said, name in phases %}when '{{ kind }}' then {{ loop.index0 }} {% endfor %}end::bigint as phase_number,
+    {{ utc('observed_at') }} as died_at,
+    {% for cost in ['reserve_micros', 'cost_micros', 'spent_micros'] -%}
+    coalesce({% for kind, said, name in phases %}{{ said }}.{{ cost }}{{ ', ' if not loop.last }}{% endfor %}) as {{ cost }},
+    {% endfor -%}
+    accepted.means, reflected.reflection_micros, reflected.compression_micros, bequeathed.upload_micros,
+    bequeathed.indexing_micros
 from {{ source('home', 'log_life') }}
-where kind = '{{ kind }}'
-{{ 'union all' if not loop.last }}
-{% endfor %}
+where kind in ({% for kind, said, name in phases %}'{{ kind }}'{{ ', ' if not loop.last }}{% endfor %})

@@ -2,7 +2,7 @@ with reported as (
     select
         golem_id, tick as report_tick, {{ utc('observed_at') }} as reported_at, observation.protocol as domain,
         unnest(experiences) as experience, generate_subscripts(experiences, 1) as number
-    from {{ source('home', 'log_cycles') }} as cycles
+    from {{ source('home', 'fresh_cycles') }} as cycles
     where len(experiences) > 0 and not {{ left_out('cycles', source('home', 'left_out')) }}
 ),
 acted as (

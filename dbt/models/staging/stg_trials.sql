@@ -1,6 +1,6 @@
 with judged as (
     select golem_id, tick as judged_tick, {{ utc('observed_at') }} as judged_at, unnest(trials) as trial
-    from {{ source('home', 'log_cycles') }} as cycles
+    from {{ source('home', 'fresh_cycles') }} as cycles
     where len(trials) > 0 and not {{ left_out('cycles', source('home', 'left_out')) }}
 ),
 tried as (

@@ -1,6 +1,6 @@
 with judged as (
     select golem_id, tick as judged_tick, {{ utc('observed_at') }} as judged_at, unnest(resolutions) as verdict
-    from {{ source('home', 'log_cycles') }} as cycles
+    from {{ source('home', 'fresh_cycles') }} as cycles
     where len(resolutions) > 0 and not {{ left_out('cycles', source('home', 'left_out')) }}
 )
 select

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +36,9 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
+from bardo_pipeline.storage.warehouse.build import dbt_environment
 from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
+from bardo_pipeline.storage.warehouse.dbt_process import run_dbt
 from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 from tests.conftest import NOW
 
@@ -175,6 +177,43 @@ def test_texts_and_tool_calls_do_not_move_the_as_of_of_the_marts(tmp_path: Path)
         log.record([steered, *frequent], later)
         sources(home=str(home.root), derivation="none").configure_connection(connection)
         assert connection.execute(asked).fetchall() == [(NOW.replace(tzinfo=None),)]
+
+
+def test_every_column_of_a_staging_model_is_described(tmp_path: Path) -> None:
+    staging = DBT_PROJECT / "models" / "staging"
+    models = yaml.safe_load((staging / "schema.yml").read_text())["models"]
+    texts = {model["name"]: {c["name"]: c["description"] for c in model["columns"]} for model in models}
+    assert all(text.endswith(".") for columns in texts.values() for text in columns.values())
+    macros = "".join(path.read_text() for path in (DBT_PROJECT / "macros").glob("*.sql"))
+    home = Home.create(tmp_path, Policy(), NOW)
+    with duckdb.connect() as connection:
+        sources(home=str(home.root), derivation="none").configure_connection(connection)
+
+        def ref(name: str) -> str:
+            sql = Template(macros + (staging / f"{name}.sql").read_text())
+            connection.execute(f"create or replace view {name} as {sql.render(source=source, ref=ref)}")
+            return name
+
+        def source(_: str, table: str) -> str:
+            return f"home.raw.{table}"
+
+        columns = {path.stem: connection.sql(f"from {ref(path.stem)}").columns for path in staging.glob("*.sql")}
+    assert {name: list(described) for name, described in texts.items()} == columns
+
+
+@pytest.mark.full
+@pytest.mark.row("P-4")
+@pytest.mark.parametrize("command", ["build --exclude-resource-type unit_test", "docs generate", "source freshness"])
+def test_dbt_gives_no_warning(tmp_path: Path, command: str) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    (home.derivations / "none").mkdir()
+    steered = life_event("g-1", NOW, Steered(intervention_id="i-1", due_tick=1, severity="low", intent="rest"))
+    with EventLog(home) as log:
+        log.record([steered], datetime.now(UTC))
+    environment = dbt_environment(home, "none", Policy(), "warehouse.duckdb")
+    ran = run_dbt(("--warn-error", *command.split()), tmp_path, environment, DBT_PROJECT)
+    assert ran.code == 0, ran.output
+    assert "[WARNING]" not in ran.output
 
 
 def test_the_plugin_exposes_the_policy_of_its_configuration(tmp_path: Path) -> None:
