@@ -52,6 +52,9 @@ VICTIMS: tuple[Victim, ...] = ("run", "code server", "daemon", "run")
 GOLEMS, TICKS = 3, 120
 """Golems dropped before each kill, and the ticks of each: two closed cycles and a part of one."""
 
+DELAY_SECONDS_MAX = 15.0
+"""Longest time between the look that finds a run and the kill: some runs end before it, and new golems are dropped."""
+
 SPENT = Vitality(economic=0.0, epistemic=0.5, stochastic=0.5, composite=0.0)
 BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -112,7 +115,7 @@ class DagsterKills:
             return len(processes) > 1 and self._has_started_runs()
 
         until(works, "a run", self._log)
-        time.sleep(self._random.uniform(0.0, 4.0))
+        time.sleep(self._random.uniform(0.0, DELAY_SECONDS_MAX))
         if not works():  # the run has ended meanwhile
             return process
         victim = next(self._victims)
@@ -188,12 +191,11 @@ def main() -> int:
     for storage in given.storage:
         with ExitStack() as stack:
             server = stack.enter_context(postgres()) if storage == "postgresql" else None
-            tallies[storage] = DagsterKills(folder / storage, random.Random(seed), server=server).play(given.kills)
-    print(f"{'storage':12}{'daemon':>8}{'server':>8}{'run':>6}{'golems':>8}{'runs':>6}{'faults':>8}{'seconds':>9}")
-    for storage, tally in tallies.items():
-        killed = [tally.kills[victim] for victim in ("daemon", "code server", "run")]
-        print(f"{storage:12}{killed[0]:8}{killed[1]:8}{killed[2]:6}{tally.golems:8}{tally.runs.total():6}"
-              f"{len(tally.faults):8}{tally.seconds:9.0f}  {dict(tally.runs)}")  # fmt: skip
+            tallies[storage] = tally = DagsterKills(folder / storage, random.Random(seed), server=server).play(
+                given.kills
+            )
+        print(f"{storage}: {tally.golems} golems, kills {dict(tally.kills)}, runs {dict(tally.runs)}, "
+              f"{len(tally.faults)} faults, {tally.seconds:.0f} s", flush=True)  # fmt: skip
     faults = [f"{storage}: {fault}" for storage, tally in tallies.items() for fault in tally.faults]
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -13,14 +13,14 @@ from bardo_pipeline.cli.output.tables import as_moment, out, percent, print_none
 def show_library(facts: Mapping[str, Any]) -> None:
     """Print a library (`library_document`)."""
     cells = [
-        (_marked(r), r["entry_id"][:12], r["kind"].removeprefix("strategy_"), percent(r["confidence_now_ppm"]),
+        (r["entry_id"][:12], _marked(r), r["kind"].removeprefix("strategy_"), percent(r["confidence_now_ppm"]),
          r["channel"], r["validator_count"], f"{r['text']} ({tags})" if (tags := _tags(r)) else r["text"])
         for r in facts["entries"]
     ]  # fmt: skip
     title = (
         f"Library of {facts['owner_id']}: {facts['total']} entries, {len(facts['playbooks'])} playbooks of dead golems"
     )
-    print_table(title, ["", "entry", "kind", "trust", "by", "borne out", "text"], cells)
+    print_table(title, ["entry", "", "kind", "trust", "by", "borne out", "text"], cells)
     kit_rows = [
         (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
          len(k["proposed_ids"]), len(k["golem_ids"]))

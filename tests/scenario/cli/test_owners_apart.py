@@ -113,7 +113,7 @@ ACTS = {
 
 WHOLE_HOME = {
     "adopt": "", "backup": "{out}/backup", "bundle import": "{out}/b.tar.gz --unsigned", "config adopt": WHY,
-    "demo": "", "derive": "", "drain": "", "drift": "", "golem observe": "", "maintain": "",
+    "demo": "", "derive": "", "doctor": "", "drain": "", "drift": "", "golem observe": "", "maintain": "",
     "quarantine drop": "x " + WHY, "quarantine list": "", "quarantine retry": "x", "quarantine show": "x",
     "rebuild": "", "reembed": "", "restore": "{out}/backup", "run": "", "spool take": "", "spool watch": "",
     "verify": "", "whatif": "--list",
@@ -126,8 +126,8 @@ SERVERS = {"serve", "ui"}
 Their content is tested elsewhere: tests/definitions/test_owner_views.py and tests/scenario/server/test_server.py.
 """
 
-HOMELESS = {"schema", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
-"""Commands that open no home."""
+HOMELESS = {"init", "schema", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
+"""Commands that open no home; init makes a new one."""
 
 EMPTY = ("scars", "dreams", "golem phrase")
 """Commands that may succeed with another owner's golem, because they only say that they have nothing."""
