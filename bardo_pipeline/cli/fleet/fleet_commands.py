@@ -13,7 +13,7 @@ from typer import Exit, Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.options import bounds_of, named_owner, now, open_log, root_for_owner, root_of
-from bardo_pipeline.cli.output.tables import out, print_table
+from bardo_pipeline.cli.output.tables import out, print_table, say
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.project_files import checkout
 from bardo_pipeline.runtime.run_settings import Ending
@@ -77,7 +77,7 @@ def demo(
     _show_fleet(warehouse)
     _, rows = query(warehouse, OLDEST_RULE_SQL)
     entry = rows[0][0][:10] if rows else "ENTRY"
-    out.print(f'Next: bardo status | bardo sql "from fct_deaths" | bardo lineage {entry} | bardo rebuild | bardo ui')
+    say(f'Next: bardo status | bardo sql "from fct_deaths" | bardo lineage {entry} | bardo rebuild | bardo ui')
 
 
 def run(

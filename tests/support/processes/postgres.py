@@ -76,6 +76,7 @@ def use_postgres(home: Home, server: Mapping[str, str]) -> None:
     for name, value in database.items():
         if isinstance(value, dict):
             database[name] = server[value["env"]]
+    database["port"] = int(database["port"])
     prepare_dagster_home(home)
     (home.dagster / "dagster.yaml").write_text(yaml.safe_dump(settings))
 
