@@ -106,11 +106,11 @@ class DagsterKills:
 
     def _kill_one(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         """Drop golems, kill a process while a run works, and return the daemon that works then."""
-        if self._is_done():
-            self._drop()
         processes: list[int] = []
 
         def works() -> bool:
+            if self._is_done():
+                self._drop()
             processes[:] = below(process.pid)  # the code server before the processes of runs
             return len(processes) > 1 and self._has_started_runs()
 
