@@ -98,7 +98,9 @@ def test_the_verdict_names_the_failed_expectation(story: Story) -> None:
 
 
 @pytest.mark.row("P-5")
-def test_the_metadata_has_the_path_of_the_data_docs(story: Story) -> None:
+def test_the_metadata_links_the_data_docs_at_the_server_and_has_their_path(story: Story) -> None:
+    link = metadata_value(materializations(story.result)["verdicts"], "data_docs")
+    assert link == "http://127.0.0.1:8642/docs/data/", "no server runs, so the link has the default port"
     page = Path(metadata_value(materializations(story.result)["verdicts"], "data_docs_path"))
     assert page.is_relative_to(story.stores.home.root / "data_docs")
     assert page.exists()

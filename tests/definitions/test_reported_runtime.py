@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.events.experience.reported_experience import record_of, report
 from bardo_pipeline.storage.warehouse.build import query
 from tests.conftest import NOW
-from tests.definitions.running import data_version, materializations, run
+from tests.definitions.running import data_version, materializations, metadata_value, run
 from tests.support.homes.tool_homes import tool_home
 from tests.unit.curator.test_reports import at, table
 
@@ -27,5 +27,6 @@ def test_reports_reach_the_marts(tmp_path: Path, at_home: Callable[[Path], Path]
     with dg.DagsterInstance.ephemeral() as instance:
         made = materializations(run("curator_job", instance))["fct_experiences"]
     assert len(data_version(made)) == 32
+    assert metadata_value(made, "dbt_docs") == "http://127.0.0.1:8642/docs/dbt/"
     ((count,),) = query(home.context.home, "select count(*) from fct_experiences where situation['task'] = 'sum'")[1]
     assert count == 59

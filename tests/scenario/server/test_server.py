@@ -331,6 +331,17 @@ def test_the_page_asks_for_a_token_and_loads_nothing(server: Served) -> None:
     assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
+@pytest.mark.row("P-5")
+@pytest.mark.parametrize(("asked", "returned"), [("/docs/data/", "/docs/data/"), ("/docs/dbt/", "/docs/dbt/"),
+                                                 ("//elsewhere.example/", "/"), ("/v1/golems", "/")])  # fmt: skip
+def test_a_browser_returns_to_the_documents_that_it_asked_for(server: Served, asked: str, returned: str) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as browser:
+        if asked.startswith("/docs/"):
+            assert f'name="page" type="hidden" value="{asked}"' in browser.get(asked).text
+        signed = browser.post("/", data={"token": server.tokens[None], "page": asked})
+    assert (signed.status_code, signed.headers["location"]) == (303, returned)
+
+
 @pytest.mark.row("X-13")
 def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(server: Served, pearl: Belongings) -> None:
     with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
