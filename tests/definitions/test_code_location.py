@@ -141,6 +141,7 @@ def test_loading_the_definitions_again_parses_no_dbt_project(monkeypatch: pytest
     assert manifest_of()["metadata"]["project_name"] == "bardo"
 
 
+@pytest.mark.full
 def test_a_changed_dbt_project_is_parsed_again(tmp_path: Path) -> None:
     project = tmp_path / "dbt"
     shutil.copytree(DBT_PROJECT, project, ignore=shutil.ignore_patterns("target"))

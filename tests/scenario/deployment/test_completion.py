@@ -30,9 +30,9 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("gol", {"golem"}),
-        ("golem s", {"show", "successor", "successions"}),
-        ("status --fo", {"--format"}),
+        pytest.param("gol", {"golem"}, marks=pytest.mark.full),
+        pytest.param("golem s", {"show", "successor", "successions"}, marks=pytest.mark.full),
+        pytest.param("status --fo", {"--format"}, marks=pytest.mark.full),
         ("d", {"demo", "derive", "doctor", "drain", "dreams", "drift"}),
     ],
 )
