@@ -43,6 +43,7 @@ def churn(root: str) -> None:
                 shutil.rmtree(Path(root, *Path(place).parts[:2]), ignore_errors=True)
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_files_that_vanish_do_not_stop_a_pass(brief_home: Path, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(brief_home, tmp_path / "home"))

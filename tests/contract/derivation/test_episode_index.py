@@ -203,6 +203,7 @@ def test_a_golem_id_with_special_characters_selects_only_its_episodes(
 # Growing
 
 
+@pytest.mark.full
 def test_a_refresh_adds_only_new_episodes(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_text_whose_indexing_failed_is_found_by_the_next_question(
     assert texts_of(context, "which swap slipped?") == [SLIP]
 
 
+@pytest.mark.full
 def test_the_command_stores_a_text_once(root: Path) -> None:
     words = ("remember", "g-1", BRIDGE, "--importance", "critical", "--tag", "bridges", "--at", "2026-11-01", "--json")
     first, second = (json.loads(bardo(*words, home=root)) for _ in range(2))

@@ -125,6 +125,7 @@ def test_live_and_late_subscribers_see_the_same_events_in_the_same_order(home: H
     assert ids(list(Fabric(DerivationContext.open(home.root)).newest(150))) == ids(seen)[-150:]
 
 
+@pytest.mark.full
 def test_a_reader_that_resumes_from_a_position_gets_later_events_once(home: Home) -> None:
     with EventLog(home) as log:
         for segment in range(1, 6):

@@ -96,6 +96,7 @@ def tick_tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return [(*list(row.values())[:-1], row["observed_at"].isoformat()) for row in table.to_pylist()]
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-5")
 def test_tick_queries_of_all_four_kinds_equal_the_sql_index(home: Home, log: EventLog) -> None:
     index, connection = TickIndex.open(home, log), reference_index(log)

@@ -279,6 +279,7 @@ def test_files_with_other_rows_never_replace_files(home: Home, grown: Grown) -> 
         table.replace([first], right, at=NOW, lock=nullcontext())
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-6")
 def test_a_failed_run_leaves_the_log_unchanged(home: Home, grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     log = grown()

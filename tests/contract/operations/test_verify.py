@@ -135,6 +135,7 @@ def test_gaps_are_reported_until_they_are_accepted(home: Home) -> None:
 # the digest of the fleet
 
 
+@pytest.mark.full
 @pytest.mark.row("EV-3", "X-9")
 def test_an_earlier_digest_matches_a_longer_log_but_not_a_truncated_log(home: Home) -> None:
     before = verify(home).digest

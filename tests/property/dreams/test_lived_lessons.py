@@ -101,6 +101,7 @@ def test_a_confirmed_hypothesis_states_the_revision_that_it_stages() -> None:
     assert revision_of(row | {"change": "threshold_lower", "state": "staged"}, 300_000) is None
 
 
+@pytest.mark.full
 def test_golems_derived_apart_join_the_others_and_forgotten_ones_leave() -> None:
     records = day().records
     records = records.filter(pc.less_equal(records["tick"], 1_500))

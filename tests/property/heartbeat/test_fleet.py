@@ -443,6 +443,7 @@ def poor_golems() -> Lived:
     return live(dear, lineages=range(4), founding=poor, policy=generous)
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-1")
 def test_poor_golems_die_in_a_lively_market_with_dear_gas() -> None:
     lived = poor_golems()

@@ -27,6 +27,7 @@ def wrong(bench: Bench, drawn: list[tuple[str, Damage]]) -> list[str]:
     return [f"{d}: {outcome}: {why}" for d, outcome, why in judged if outcome in ("wrong answer", "traceback")]
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9")
 def test_commands_detect_flipped_bits_and_cut_files(bench: Bench) -> None:
     assert set(bench.kinds()) == set(KINDS) - {"warehouse"}, "the home has every kind of file but the warehouse"
@@ -35,6 +36,7 @@ def test_commands_detect_flipped_bits_and_cut_files(bench: Bench) -> None:
     assert wrong(bench, drawn[:12]) == []
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9")
 def test_every_file_of_a_home_has_a_kind(bench: Bench) -> None:
     assert {kind_of(name) for name in ("warehouse.duckdb", "dbt_docs.html")} == {"warehouse", "documents"}
@@ -49,6 +51,7 @@ def test_every_file_of_a_home_has_a_kind(bench: Bench) -> None:
     assert {name for names in READ_BY.values() for name in names} <= {*bench.commands, "sql"}
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9")
 def test_an_unreadable_server_file_leaves_the_question_to_the_command(bench: Bench) -> None:
     whole = (bench.root / "server.json").read_bytes()
@@ -62,6 +65,7 @@ def test_an_unreadable_server_file_leaves_the_question_to_the_command(bench: Ben
         assert bench.judge("server.json", damage)[0] == "equal", damage
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9")
 def test_an_unreadable_list_of_documented_bundles_stops_no_derivation(bench: Bench) -> None:
     (path,) = (name for name in bench.kinds()["documents"] if name.endswith("bundles.txt"))
@@ -69,6 +73,7 @@ def test_an_unreadable_list_of_documented_bundles_stops_no_derivation(bench: Ben
     assert outcome == "equal", why
 
 
+@pytest.mark.full
 @pytest.mark.row("X-9", "EV-3", "EV-9")
 def test_commands_name_emptied_journals_and_conversations_and_a_cut_sealed_segment(bench: Bench) -> None:
     sealed, last = bench.kinds()["journals"]

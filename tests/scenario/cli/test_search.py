@@ -46,6 +46,7 @@ def test_search_returns_entries_and_episodes_with_distinct_texts(home: Path) -> 
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-10")
 def test_filters_narrow_the_results(home: Path) -> None:
     gas = search_json(home, "what is usual here", "--category", "gas_timing")

@@ -33,7 +33,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         pytest.param("gol", {"golem"}, marks=pytest.mark.full),
         pytest.param("golem s", {"show", "successor", "successions"}, marks=pytest.mark.full),
         pytest.param("status --fo", {"--format"}, marks=pytest.mark.full),
-        ("d", {"demo", "derive", "doctor", "drain", "dreams", "drift"}),
+        pytest.param("d", {"demo", "derive", "doctor", "drain", "dreams", "drift"}, marks=pytest.mark.full),
     ],
 )
 def test_bash_completes_a_line(typed: str, offered: set[str], tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_file_system_that_ignores_modes_is_found(new_home: Path, monkeypatch: 
     assert not list(new_home.glob(".doctor-*"))
 
 
+@pytest.mark.full
 def test_an_open_key_file_is_found_and_the_cure_closes_it(lived: Path) -> None:
     bardo("keys", "owner", "owner-1", home=lived)
     (file,) = (lived / "keys").glob("owner-*.key")
@@ -139,6 +140,7 @@ def test_an_open_key_file_is_found_and_the_cure_closes_it(lived: Path) -> None:
     assert "does not hold key" in found(lived, "keys").fact
 
 
+@pytest.mark.full
 def test_a_lost_seal_key_is_found(lived: Path) -> None:
     golem = DerivationContext.open(lived).life("GolemBorn")["golem_id"][0].as_py()
     bardo("seal", "make", golem, home=lived)

@@ -55,7 +55,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], None]]] = {
     "flipped file": (data_file, flip),
     "missing folder": (lambda table: table, shutil.rmtree),
 }
-QUICK = (("flipped file", "curation"), ("missing commit", "grimoire"), ("missing folder", "grimoire"))
+QUICK = (("missing commit", "grimoire"),)
 
 
 def fingerprints(root: Path) -> dict[str, str]:
@@ -102,6 +102,7 @@ def test_a_damaged_projection_is_refused_and_made_again_by_derive(
     assert verify(DerivationContext.open(root).home).clean
 
 
+@pytest.mark.full
 @pytest.mark.row("INH-7")
 def test_a_candidate_with_a_missing_file_is_made_again_by_derive(brief_home: Path, tmp_path: Path) -> None:
     root = copy_home(brief_home, tmp_path / "home")

@@ -123,6 +123,7 @@ def test_a_vector_with_metadata_that_contradict_its_key_is_refused(known: Deriva
         known.log.record_vectors(other)
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-12")
 def test_vectors_of_another_model_are_not_mixed_with_recorded_vectors(known: DerivationContext) -> None:
     folder, half = known.home.derivations / "half", known.log.version // 2

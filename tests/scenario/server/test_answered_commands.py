@@ -55,7 +55,7 @@ CASES = {
     "similar": f"'gas spiked'; 'gas spiked' --golem {SECOND} --limit 2; 'gas spiked' --format json",
     "status": "; --format json",
 }
-"""Command -> its words after it, in every format; ENTRY and NOTED stand for entries."""
+"""Command -> its words after it, in every format; the first tier runs the first. ENTRY and NOTED stand for entries."""
 
 _LIGHT = """
 import sys
@@ -119,22 +119,31 @@ def test_each_option_of_an_answered_command_is_known_or_left_to_the_command() ->
 def test_a_command_uses_the_running_server_and_prints_the_same(
     server: Served, home: Path, named: dict[str, str], name: str
 ) -> None:
-    compare(home, named, name)
+    compare(home, named, name, CASES[name].partition(";")[0])
+
+
+@pytest.mark.full
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize("name", CASES)
+def test_every_format_of_a_command_is_the_same_with_a_server(
+    server: Served, home: Path, named: dict[str, str], name: str
+) -> None:
+    compare(home, named, name, CASES[name])
 
 
 @pytest.mark.full
 @pytest.mark.row("X-13")
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_prints_the_same_on_a_terminal(server: Served, home: Path, named: dict[str, str], name: str) -> None:
-    compare(home, named, name, on_terminal=True)
+    compare(home, named, name, CASES[name], on_terminal=True)
 
 
-def compare(home: Path, named: dict[str, str], name: str, *, on_terminal: bool = False) -> None:
-    """Check that a process without heavy imports prints what the command prints."""
+def compare(home: Path, named: dict[str, str], name: str, cases: str, *, on_terminal: bool = False) -> None:
+    """Check that a process without heavy imports prints what the command prints for each of these words."""
     environ = {**os.environ, "COLUMNS": "160", "BARDO_HOME": str(home)}
     if on_terminal:
         environ |= {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    filled = re.sub("ENTRY|NOTED", lambda found: named[found[0]], CASES[name])
+    filled = re.sub("ENTRY|NOTED", lambda found: named[found[0]], cases)
     lines = [[*name.split(), *shlex.split(words)] for words in filled.split(";")]
     lines = [line for line in lines if not (on_terminal and {"json", "--json"} & {*line})]
     code = _LIGHT.format(lines=lines, home=str(home))
@@ -187,6 +196,7 @@ def test_a_path_of_a_bundle_is_left_to_the_command(
     assert not answered(["bundle", "show", SECOND], {"BARDO_HOME": str(home)})
 
 
+@pytest.mark.full
 @pytest.mark.row("X-13")
 def test_a_report_never_derives_and_leaves_that_to_the_command(tmp_path: Path) -> None:
     home_of(long_lives(120), tmp_path / "home").log.close()
