@@ -125,6 +125,8 @@ class Calls(ABC, Generic[T]):
         token_pair: str | None = None,
         importance: str = "routine",
         dream_tag: str | None = None,
+        sort: str | None = None,
+        tags: Sequence[str] = (),
         golem: str | None = None,
     ) -> T:
         """Store an episode in the agent's own words (memory_store_episode).
@@ -135,9 +137,12 @@ class Calls(ABC, Generic[T]):
         chain : chain of the execution, empty for none
         outcome : JSON value of the execution
         importance : routine, notable, critical or emergency; it sets how long the episode is retained
+        sort : episode, insight or reflection; None for an episode
+        tags : words that a search finds beside those of the text, at most 64
         """
         wanted = {"tool": tool, "outcome": {} if outcome is None else outcome, "reflection": reflection, "chain": chain,
-                  "token_pair": token_pair, "importance": importance, "dream_tag": dream_tag}  # fmt: skip
+                  "token_pair": token_pair, "importance": importance, "dream_tag": dream_tag, "sort": sort,
+                  "tags": list(tags) or None}  # fmt: skip
         return self.tool("memory_store_episode", golem=golem, **_present(wanted))
 
     def remember_all(self, episodes: Sequence[str | Mapping[str, Any]], *, golem: str | None = None) -> T:

@@ -14,7 +14,6 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.error_responses import document_for_agent
 from bardo_pipeline.server.openapi import REFUSAL, answer_schema
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.server.recorder import Recorder
@@ -69,7 +68,7 @@ def mcp_server(
         except Exception as error:
             if not isinstance(error, BardoError):
                 logger.exception("tool %r failed", params.name)
-            return _result(document_for_agent(error), is_error=True)
+            return _result(await runner.refusal(caller, error), is_error=True)
 
     return Server(
         "bardo", version=version, title="Bardo memory", instructions=INSTRUCTIONS, on_list_tools=list_tools,

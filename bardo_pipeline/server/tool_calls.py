@@ -17,10 +17,10 @@ from bardo_pipeline.derivation.memory.shared_texts import embed_stored
 from bardo_pipeline.errors import BardoError, ServerError, ToolError
 from bardo_pipeline.events.experience.reported_experience import fault_of
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.error_responses import document_of, status_of
+from bardo_pipeline.server.error_responses import document_for_agent, document_of, status_of
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.server.recorder import Recorder
-from bardo_pipeline.server.warm_home import Batches, WarmHome
+from bardo_pipeline.server.warm_home import Batches, StatedFreshness, WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.episode_tools import SEARCH, STORE_EPISODE, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
@@ -45,6 +45,7 @@ class ToolRunner:
     ) -> None:
         self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
         self._searches = Batches(warm, self._search_all)
+        self._freshness = StatedFreshness(warm)
         self._embedding: asyncio.Task[None] | None = None
         self._has_waiting = False
 
@@ -59,6 +60,11 @@ class ToolRunner:
         if result.get("vector_dimension") == 0:
             self.embed_soon()
         return result
+
+    async def refusal(self, caller: Caller, error: Exception) -> dict[str, Any]:
+        """Return an error as an agent reads it, with the `freshness` of the caller's view if it can be read."""
+        fresh = await self._freshness.of(caller)
+        return document_for_agent(error) | ({} if fresh is None else {"freshness": fresh})
 
     def checked_report(self, given: object) -> ReportParameters:
         """Return the report of an experience. Raises ToolError for an invalid one, MemoryGateError if tools are off."""

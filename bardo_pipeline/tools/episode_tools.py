@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import HeldText, searched_count, store_texts, texts_of_golem
 from bardo_pipeline.derivation.memory.search import QuestionGroup, compared_in_advance, search
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.experience.stored_text import Importance, StoredText
+from bardo_pipeline.events.experience.stored_text import TAGS_MAX, Importance, StoredText, TextSort
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import Filters, SearchRow
@@ -53,6 +53,10 @@ class StoreEpisodeArguments(Arguments):
     )
     dream_tag: Label | None = Field(
         None, description="Dream cycle tag. If set, the next consolidation reads this episode first."
+    )
+    sort: TextSort = Field("episode", description="What the text is: an episode, an insight or a reflection.")
+    tags: tuple[Label, ...] = Field(
+        (), max_length=TAGS_MAX, description="Words that a search finds beside those of the text."
     )
 
 
@@ -142,13 +146,14 @@ def episode_text(arguments: StoreEpisodeArguments) -> StoredText:
     return text_fact(
         "tool memory_store_episode",
         next(text for text in texts if text),
-        sort="episode",
+        sort=arguments.sort,
         tool=arguments.tool,
         outcome=outcome,
         chain=arguments.chain or None,
         pair=arguments.token_pair,
         importance=arguments.importance,
         dream_tag=arguments.dream_tag,
+        tags=arguments.tags,
     )
 
 

@@ -1,2 +1,2 @@
 {# Micro-dollars in dollars. #}
-{% macro usd(micros) -%} ({{ micros }} / 1e6) {%- endmacro %}
+{% macro usd(micros) -%} (({{ micros }}) / 1e6) {%- endmacro %}

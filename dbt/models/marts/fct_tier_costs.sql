@@ -13,6 +13,9 @@ with counted as (
 select
     golem_id, owner_id, day, tier, ticks, ticks_suppressed,
     ticks / sum(ticks) over (partition by golem_id, day) as tick_share,
-    inference_micros, gas_micros, total_cost_micros, as_of
+    inference_micros, {{ usd('inference_micros') }} as inference_usd,
+    gas_micros, {{ usd('gas_micros') }} as gas_usd,
+    total_cost_micros, {{ usd('total_cost_micros') }} as total_cost_usd,
+    as_of
 from counted cross join {{ ref('stg_as_of') }}
 order by golem_id, day, tier

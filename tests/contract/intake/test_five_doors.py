@@ -13,6 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from bardo_pipeline import EventWriter, birth, open_home, record_of, report, search_texts, store_episode
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.free_texts import texts_of_golem
 from bardo_pipeline.errors import ServerError, SignatureError
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.storage.home import Home
@@ -23,7 +25,7 @@ from tests.scenario.server.test_mcp import use_over_http
 from tests.support.homes.served_homes import Served, served
 from tests.support.processes.bardo_command import bardo
 
-TEXT = "The bridge to the north was closed at noon."
+TEXT, TAG = "The bridge to the north was closed at noon.", "harbour"
 REPORT: dict[str, Any] = {"situation": {"task": "sum"}, "action": "search", "reward": 0.25,
                           "alternatives": {"wait": None}}  # fmt: skip
 
@@ -67,24 +69,26 @@ def call_tool(server: Served, golem: str, **experience: Any) -> Any:
 
 
 def text_by_spool(server: Served, golem: str, folder: Path) -> None:
-    take(server.root, f"{golem}.life.jsonl", json.dumps(said(golem, TEXT)).encode(), golem)
+    take(
+        server.root, f"{golem}.life.jsonl", json.dumps(said(golem, TEXT, sort="reflection", tags=[TAG])).encode(), golem
+    )
 
 
 def text_by_python(server: Served, golem: str, folder: Path) -> None:
-    store_episode(Home.open(server.root), golem, TEXT, at=NOW)
+    store_episode(Home.open(server.root), golem, TEXT, at=NOW, tags=(TAG,), sort="reflection")
 
 
 def text_by_command(server: Served, golem: str, folder: Path) -> None:
-    bardo("remember", golem, TEXT, home=server.root)
+    bardo("remember", golem, TEXT, "--tag", TAG, "--sort", "reflection", home=server.root)
 
 
 def text_by_http(server: Served, golem: str, folder: Path) -> None:
     with agent(server, golem) as memory:
-        memory.remember(TEXT)
+        memory.remember(TEXT, tags=[TAG], sort="reflection")
 
 
 def text_by_mcp(server: Served, golem: str, folder: Path) -> None:
-    assert not call_tool(server, golem).is_error
+    assert not call_tool(server, golem, tags=[TAG], sort="reflection").is_error
 
 
 @pytest.mark.row("MEM-17", "X-13")
@@ -94,8 +98,13 @@ def test_a_text_of_a_signed_golem_is_found_whichever_door_it_took(
 ) -> None:
     golem = newborn(server.root, door.__name__, is_signed=True)
     door(server, golem, tmp_path)
-    hits = search_texts(Home.open(server.root), "when was the bridge closed?", golem_id=golem).hits
-    assert [(hit.text, hit.sort) for hit in hits] == [(TEXT, "episode")]
+    for query in ("when was the bridge closed?", TAG):
+        hits = search_texts(Home.open(server.root), query, golem_id=golem).hits
+        assert [(hit.text, hit.sort) for hit in hits] == [(TEXT, "reflection")], query
+    stores = DerivationContext.open(server.root)
+    stored = texts_of_golem(stores, golem, now=NOW)
+    stores.log.close()
+    assert [text.stored["tags"] for text in stored] == [[TAG]]
 
 
 # experiences

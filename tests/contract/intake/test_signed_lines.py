@@ -65,9 +65,9 @@ def gap(golem: str, first: int, last: int) -> dict[str, Any]:
             "gap": {"tick_from": first, "tick_to": last, "why": "the machine was lost"}}  # fmt: skip
 
 
-def said(golem: str, text: str) -> dict[str, Any]:
+def said(golem: str, text: str, **fields: Any) -> dict[str, Any]:
     return {"kind": "TextStored", "golem_id": golem, "observed_at": NOW.isoformat(),
-            "text_stored": {"sort": "episode", "text": text}}  # fmt: skip
+            "text_stored": {"sort": "episode", "text": text, **fields}}  # fmt: skip
 
 
 def refused(call: Callable[[], Any]) -> ServerError:

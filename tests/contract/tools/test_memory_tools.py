@@ -151,6 +151,8 @@ def test_defaults_of_the_arguments_are_those_of_the_specification() -> None:
         name: {f: field.default for f, field in tool.arguments.model_fields.items() if not field.is_required()}
         for name, tool in TOOLS.items()
     }
+    added = {"sort": "episode", "tags": ()}  # fields of TextStored that TOOLS does not name
+    assert {name: defaults["memory_store_episode"].pop(name) for name in added} == added
     none = dict.fromkeys
     assert defaults == {
         "memory_store_episode": {"token_pair": None, "importance": "routine", "dream_tag": None},

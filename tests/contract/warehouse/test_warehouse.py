@@ -176,6 +176,18 @@ def test_fct_ticks_equals_the_log(built: Built) -> None:
     assert built.report.rows["fct_ticks"] == expected.num_rows
 
 
+@pytest.mark.row("P-4")
+def test_dollars_are_the_millionth_part_of_the_amount_beside_them(built: Built) -> None:
+    columns = built.table("select table_name, column_name from duckdb_columns() where column_name like '%micros'")
+    marts = {"dim_golem", "fct_ticks", "fct_tier_costs", "fct_deaths", "fct_dying"}
+    assert marts <= {*columns["table_name"].to_pylist()}
+    for table, name in zip(*columns.to_pydict().values(), strict=True):
+        if table in marts:
+            usd = name.replace("_micros", "_usd")
+            wrong = built.table(f"select 1 from {table} where {usd} is distinct from {name} / 1e6")
+            assert wrong.num_rows == 0, f"{table}.{usd}"
+
+
 @pytest.mark.row("EV-5", "P-4")
 def test_fct_ticks_answers_the_queries_of_the_sql_index(built: Built) -> None:
     ticks = cycles(built.stores)

@@ -69,7 +69,8 @@ async def store_and_read(client: Client) -> dict[str, Any]:
     assert "golem_id is no text" in number.structured_content["message"]
     unknown = await client.call_tool("memory_forget_everything", {})
     assert unknown.is_error
-    assert found.structured_content["freshness"].keys() >= {"as_of", "cycle", "log_version", "lag_ticks"}
+    for answer in (found, wrong, number, unknown):
+        assert answer.structured_content["freshness"].keys() >= {"as_of", "cycle", "log_version", "lag_ticks"}
     return found.structured_content
 
 

@@ -50,7 +50,7 @@ CASES: list[tuple[type[BaseModel], Callable[[Unsent], Call]]] = [
         StoreEpisodeArguments,
         lambda c: c.remember(
             "It slipped.", tool="swap", outcome={"pnl": 1}, chain="base", token_pair="WETH/USDC", importance="critical",
-            dream_tag="review",
+            dream_tag="review", sort="insight", tags=["bridge"],
         ),
     ),
     (AdviceParameters, lambda c: c.advice(SITUATION, "swap")),
