@@ -128,7 +128,7 @@ class Application:
     clock : current UTC time
     version : version of the library
     instance : id of this process, by which a client recognizes it
-    merge_seconds : time between merges of small files of life events
+    upkeep_seconds : time between passes that merge small files of life events and run due consolidations
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class Application:
         clock: Callable[[], datetime],
         version: str,
         instance: str,
-        merge_seconds: float,
+        upkeep_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
         self._pages = BrowserPages(warm, doorkeeper)
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._freshness = StatedFreshness(warm)
-        self._clock, self._version, self._instance, self._merge_seconds = clock, version, instance, merge_seconds
+        self._clock, self._version, self._instance, self._upkeep_seconds = clock, version, instance, upkeep_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
         self._writes: dict[tuple[str | None, frozenset[str]], tuple[float, dict[str, Any]]] = {}
@@ -214,7 +214,7 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._merge_life_files())]
+        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._keep_up())]
         self.warming = self._freshness.read(None, self._warm.run(lambda: self._warm.warm_up(self._clock())))
         self.warming.add_done_callback(_log_failure)
         try:
@@ -229,16 +229,23 @@ class Application:
             await self._recorder.close()
             await asyncio.to_thread(self._warm.close)
 
-    async def _merge_life_files(self) -> None:
-        """Merge small files of life events, at intervals, until cancelled: each call of a tool appends one."""
+    async def _keep_up(self) -> None:
+        """Merge small files of life events and run due consolidations, at intervals, until cancelled.
+
+        Each call of a tool appends a file of life events.
+        """
         while True:
-            await asyncio.sleep(self._merge_seconds)
+            await asyncio.sleep(self._upkeep_seconds)
             try:
                 await self._warm.read(
                     None, lambda context: merge_life_files(context.home, context.policy, now=self._clock())
                 )
             except Exception as error:
                 logger.warning("the files of life events could not be merged: %s", error)
+            try:
+                await self._runner.consolidate_due()
+            except Exception as error:
+                logger.warning("stored episodes could not be consolidated: %s", error)
 
     def _counted(self, path: str, endpoint: Endpoint) -> Endpoint:
         name = re.sub(r":\w+", "", path)

@@ -45,7 +45,7 @@ class ServeSettings:
     head_seconds : time for the head of a request
     chunk_seconds, body_seconds : time for a part of a request's body, and for all of it
     lease_idle_seconds : time after which the lease of a golem that no longer sends records is released
-    merge_seconds : time between merges of small files of life events
+    upkeep_seconds : time between passes that merge small files of life events and run due consolidations
     drain : what commits acknowledged records to the log
     """
 
@@ -56,7 +56,7 @@ class ServeSettings:
     chunk_seconds: float = 10.0
     body_seconds: float = 30.0
     lease_idle_seconds: float = 5.0
-    merge_seconds: float = 300.0
+    upkeep_seconds: float = 300.0
     drain: DrainMode = "process"
 
 
@@ -104,7 +104,7 @@ def serve_http(
         doorkeeper = Doorkeeper(OwnerTokens(home), token)
         app = Application(
             warm, recorder, runner, doorkeeper, clock=clock, version=library_version(), instance=instance,
-            merge_seconds=settings.merge_seconds,
+            upkeep_seconds=settings.upkeep_seconds,
         )  # fmt: skip
         protocol = ProtocolDoor(runner, recorder, library_version(), BODY_BYTES_MAX[""])
         app.lifespans = (

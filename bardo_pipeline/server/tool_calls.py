@@ -22,6 +22,7 @@ from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.warm_home import Batches, StatedFreshness, WarmHome
 from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.due_consolidations import consolidate_due
 from bardo_pipeline.tools.episode_tools import SEARCH, STORE_EPISODE, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.store_episodes import store_episodes
@@ -60,6 +61,13 @@ class ToolRunner:
         if result.get("vector_dimension") == 0:
             self.embed_soon()
         return result
+
+    async def consolidate_due(self) -> None:
+        """Consolidate the episodes of each golem whose consolidation is due, if the tools are open."""
+        if self.gate.is_open:
+            await self._warm.read(
+                None, lambda context: consolidate_due(context, clock=self._clock, ids=self._ids, gate=self.gate)
+            )
 
     async def refusal(self, caller: Caller, error: Exception) -> dict[str, Any]:
         """Return an error as an agent reads it, with the `freshness` of the caller's view if it can be read."""

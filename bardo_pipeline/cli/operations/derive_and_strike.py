@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.derivation.versions import rebuild as versions
-from bardo_pipeline.errors import ConfigError, NoticeError, QueryError
+from bardo_pipeline.errors import ConfigError, MemoryGateError, NoticeError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
@@ -36,7 +36,7 @@ from bardo_pipeline.storage.operations.inspected_home import inspected_home
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
-from bardo_pipeline.tools.due_consolidations import consolidate_due
+from bardo_pipeline.tools.due_consolidations import consolidate_due, due_consolidations
 from bardo_pipeline.tools.memory_gate import MemoryGate
 
 
@@ -46,10 +46,8 @@ def derive(
     embedder: opt.Embedder = None,
 ) -> None:
     """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
-    context, gate = open_whole(home, embedder), MemoryGate.of(os.environ)
-    due = consolidate_due(context, clock=now, ids=lambda: uuid4().hex, gate=gate) if gate.is_open else {}
-    for golem_id, done in due.items():
-        say(f"golem {golem_id}: {done.insights_created} insights from {done.episodes_processed} stored episodes")
+    context = open_whole(home, embedder)
+    _consolidate(context, MemoryGate.of(os.environ))
     with spinner("deriving") as on_step:
         derived = derive_home(context, clock=now, marts=marts, data_docs=f"derive-{uuid4()}", on_step=on_step)
     cycles, version = context.projections.digest("cycles").rows, context.log.version
@@ -57,6 +55,16 @@ def derive(
     _print_derived(derived)
     _post_notices(context)
     context.log.close()
+
+
+def _consolidate(context: DerivationContext, gate: MemoryGate) -> None:
+    """Consolidate stored episodes of golems for which it is due; if the tools are closed, print how to open them."""
+    try:
+        for golem_id, done in consolidate_due(context, clock=now, ids=lambda: uuid4().hex, gate=gate).items():
+            say(f"golem {golem_id}: {done.insights_created} insights from {done.episodes_processed} stored episodes")
+    except MemoryGateError as error:
+        if waiting := due_consolidations(context, now()):
+            say(f"stored episodes wait for consolidation (golems: {len(waiting):,}): {error}")
 
 
 _SHOWN = 10

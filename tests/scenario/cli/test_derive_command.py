@@ -65,7 +65,8 @@ def test_derive_consolidates_imported_episodes_if_the_memory_tools_are_open(
     archive = home.call("memory_export_grimoire").path
     home.call("memory_import_grimoire", golem=home.other, path=archive)
     monkeypatch.delenv("BARDO_MEMORY_ENABLED", raising=False)
-    assert "stored episodes" not in bardo("derive", "--no-marts", home=home.root)
+    closed = "stored episodes wait for consolidation (golems: 2): tool memory_consolidate: the memory tools are off"
+    assert f"{closed}: set BARDO_MEMORY_ENABLED=true" in bardo("derive", "--no-marts", home=home.root)
     monkeypatch.setenv("BARDO_MEMORY_ENABLED", "true")
     output = bardo("derive", "--no-marts", home=home.root)
     for golem_id in (home.golem, home.other):

@@ -201,7 +201,7 @@ def test_a_server_merges_small_files_of_life_events(tmp_path: Path) -> None:
             log.record([birth_of(name)], NOW)
         before = len(list(home.life.glob("*.parquet")))
         assert before == 70
-        with served(home.root, merge_seconds=0.5) as server:
+        with served(home.root, upkeep_seconds=0.5) as server:
             deadline = time.monotonic() + 60
             while not list(home.life.glob("warm/*.parquet")):
                 assert time.monotonic() < deadline, "the server merged nothing"
@@ -210,6 +210,24 @@ def test_a_server_merges_small_files_of_life_events(tmp_path: Path) -> None:
         assert [golem["golem_id"] for golem in listed] == names
         log.record([birth_of("golem-70")], NOW)
         assert log.life("GolemBorn").num_rows == 71
+
+
+@pytest.mark.row("MEM-20", "MEM-21")
+def test_a_server_consolidates_stored_episodes_that_are_due(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    with EventLog(home) as log:
+        log.record([birth_of("golem-0")], NOW)
+    with (
+        served(home.root, upkeep_seconds=0.5) as server,
+        Client(server.url, server.tokens[None], golem="golem-0") as memory,
+    ):
+        for pool in ("thin", "shallow", "nearly empty"):
+            memory.remember(f"The swap slipped because the pool was {pool}.", tool="swap", outcome={"pnl_usd": -3})
+        deadline = time.monotonic() + 30
+        while not (insights := memory.tool("memory_get_insights")["insights"]):
+            assert time.monotonic() < deadline, "the server consolidated nothing"
+            time.sleep(0.2)
+    assert [insight["source"] for insight in insights] == ["consolidation"]
 
 
 @pytest.mark.row("MEM-21", "X-13")

@@ -37,7 +37,7 @@ def served(
     *owners: str,
     seconds: float = 1.0,
     memory: bool = True,
-    merge_seconds: float = 300.0,
+    upkeep_seconds: float = 300.0,
     connections: int = 512,
 ) -> Iterator[Served]:
     """Serve a home on a free port until the block ends.
@@ -46,14 +46,14 @@ def served(
     ----------
     seconds : time for heads and for parts of bodies
     memory : whether the memory tools are on
-    merge_seconds : time between merges of files of life events
+    upkeep_seconds : time between passes that merge files of life events and run due consolidations
     connections : connections beyond this number get 503
     """
     issued = OwnerTokens(Home.open(root))
     tokens = {owner: issued.issue(owner, f"secret of {owner}", NOW) for owner in (*owners, None)}
     ours, theirs = CONTEXT.Pipe()
     environ = {**os.environ, "BARDO_MEMORY_ENABLED": str(memory).lower()}
-    process = CONTEXT.Process(target=_serve, args=(root, seconds, merge_seconds, connections, environ, theirs))
+    process = CONTEXT.Process(target=_serve, args=(root, seconds, upkeep_seconds, connections, environ, theirs))
     process.start()
     theirs.close()
     try:
@@ -70,7 +70,7 @@ def served(
 
 
 def _serve(
-    root: Path, seconds: float, merge_seconds: float, connections: int, environ: Mapping[str, str], ready: Connection
+    root: Path, seconds: float, upkeep_seconds: float, connections: int, environ: Mapping[str, str], ready: Connection
 ) -> None:
     """Run the server in this process, in wall-clock time."""
     os.environ.update(environ)
@@ -78,7 +78,7 @@ def _serve(
     from bardo_pipeline.server.serve import ServeSettings, serve_http
 
     settings = ServeSettings(
-        port=0, head_seconds=seconds, chunk_seconds=seconds, body_seconds=3 * seconds, merge_seconds=merge_seconds,
+        port=0, head_seconds=seconds, chunk_seconds=seconds, body_seconds=3 * seconds, upkeep_seconds=upkeep_seconds,
         connections_max=connections, drain="thread",
     )  # fmt: skip
     serve_http(root, settings, clock=utc_now, environ=environ, on_ready=ready.send)

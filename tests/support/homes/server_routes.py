@@ -66,7 +66,7 @@ def routes_by(root: Path, method: str) -> set[str]:
     recorder = Recorder(home, clock=utc_now, writer="routes", idle_seconds=1.0, drain="thread")
     application = Application(
         warm, recorder, runner, Doorkeeper(OwnerTokens(home), "secret"), clock=utc_now, version="1", instance="1",
-        merge_seconds=60.0,
+        upkeep_seconds=60.0,
     )  # fmt: skip
 
     async def protocol(*_: object) -> None:
