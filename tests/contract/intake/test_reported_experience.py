@@ -15,6 +15,7 @@ import pytest
 from bardo_pipeline import Advice, EventWriter, advice, ask, birth, derive, open_home, read_records, search
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
@@ -114,6 +115,18 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
     home = ToolHome(lived.root, lived.golem, lived.golem)
     insights = home.call("memory_get_insights", limit=50).insights
     assert any("prefer calculator" in insight.content for insight in insights)
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-4")
+def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_actions(lived: LivedHome) -> None:
+    stores = DerivationContext.open(lived.root)
+    entries = grimoire_of(stores, lived.golem).entries.select(["kind", "text"]).to_pylist()
+    stores.log.close()
+    about_actions = {
+        e["kind"] for e in entries if any(name in e["text"] for name in ("search", "calculator", "memory"))
+    }
+    assert about_actions >= {"insight", "heuristic", "warning"}, entries
 
 
 @pytest.mark.full
