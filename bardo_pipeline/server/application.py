@@ -36,7 +36,7 @@ from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.door import Door, freshness_header, json_response, refusal
 from bardo_pipeline.server.error_responses import document_of, status_of
 from bardo_pipeline.server.metrics import CONTENT_TYPE, Requests, exposition
-from bardo_pipeline.server.openapi import (
+from bardo_pipeline.server.openapi.openapi_document import (
     ARROW,
     EPISODES,
     EVENTS,

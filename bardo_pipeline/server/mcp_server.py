@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.server.callers import Caller
-from bardo_pipeline.server.openapi import REFUSAL, answer_schema
+from bardo_pipeline.server.openapi.openapi_document import REFUSAL, answer_schema
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner

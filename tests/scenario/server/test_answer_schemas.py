@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,11 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from bardo_pipeline.server.openapi.answer_fields import ANSWERS
 from bardo_pipeline.tools.catalogue import TOOLS
 from tests.scenario.server.test_scripted_agent import SCRIPT, Results
 from tests.support.homes.served_homes import Served
+from tests.support.homes.server_routes import GET_ROUTES, path_for
 from tests.support.homes.two_owners import CORAL, Belongings
 
 
@@ -57,6 +60,24 @@ def test_each_answer_of_a_tool_has_the_stated_schema(asks: httpx.Client) -> None
         assert refused["isError"]
         Draft202012Validator(over_mcp[name]["outputSchema"]).validate(refused["structuredContent"])
     assert done.keys() == TOOLS.keys()
+
+
+@pytest.mark.row("X-13")
+def test_each_answer_has_the_stated_fields_and_no_other(asks: httpx.Client, coral: Belongings) -> None:
+    document = asks.get("/openapi.json").json()
+    stated = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    assert ANSWERS.keys() <= stated
+    for route, path in GET_ROUTES.items():
+        if not route.startswith("/v1/"):
+            continue
+        answer, named = asks.get(path_for(path, coral)), re.sub(r":\w+", "", route)
+        check(answer, document["paths"][named]["get"], document)
+        fields = ANSWERS[f"GET {named}"]
+        assert not fields or answer.json().keys() == {*fields, "freshness"}, named
+    texts = [{"tool": "note", "outcome": {}, "reflection": "The wind turned.", "chain": ""}]
+    stored = asks.post("/v1/texts", json=texts)
+    check(stored, document["paths"]["/v1/texts"]["post"], document)
+    assert stored.json().keys() == {*ANSWERS["POST /v1/texts"], "freshness"}
 
 
 @pytest.mark.row("X-13")

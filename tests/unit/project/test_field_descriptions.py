@@ -11,7 +11,7 @@ from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.events.record_json import life_json_schema, record_json_schema, report_json_schema
 from bardo_pipeline.server.application import OPERATIONS
-from bardo_pipeline.server.openapi import openapi_document
+from bardo_pipeline.server.openapi.openapi_document import openapi_document
 from bardo_pipeline.tools.catalogue import TOOLS
 
 SCHEMAS = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bardo_pipeline.server.openapi.answer_fields import answer_fields
 from bardo_pipeline.server.parameters import NoParameters
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool
@@ -136,7 +137,10 @@ def answer_schema(tool: Tool, **added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    json = {"type": "object", "properties": {"freshness": _ref("Freshness")}}
+    fields = answer_fields(operation.method, operation.path)
+    json = {
+        "type": "object", "required": [*fields, "freshness"], "properties": {**fields, "freshness": _ref("Freshness")}
+    }  # fmt: skip
     content: dict[str, Any] = {operation.media: {}} if operation.media else {"application/json": {"schema": json}}
     if operation.has_table:
         content[ARROW] = {"schema": {"type": "string", "format": "binary"}}
