@@ -61,7 +61,7 @@ from bardo_pipeline.server.parameters import (
 from bardo_pipeline.server.reading import REPORTS, Reply
 from bardo_pipeline.server.recorder import Recorder, events_in, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.warm_home import Batches, Freshness, StatedFreshness, WarmHome, each_alone
+from bardo_pipeline.server.warm_home import Batches, Freshness, WarmHome, each_alone
 from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
@@ -146,7 +146,7 @@ class Application:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
         self._pages = BrowserPages(warm, doorkeeper)
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
-        self._freshness = StatedFreshness(warm)
+        self._freshness = runner.freshness
         self._clock, self._version, self._instance, self._upkeep_seconds = clock, version, instance, upkeep_seconds
         self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()

@@ -46,7 +46,7 @@ class ToolRunner:
     ) -> None:
         self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
         self._searches = Batches(warm, self._search_all)
-        self._freshness = StatedFreshness(warm)
+        self.freshness = StatedFreshness(warm)
         self._embedding: asyncio.Task[None] | None = None
         self._has_waiting = False
 
@@ -71,7 +71,7 @@ class ToolRunner:
 
     async def refusal(self, caller: Caller, error: Exception) -> dict[str, Any]:
         """Return an error as an agent reads it, with the `freshness` of the caller's view if it can be read."""
-        fresh = await self._freshness.of(caller)
+        fresh = await self.freshness.of(caller)
         return document_for_agent(error) | ({} if fresh is None else {"freshness": fresh})
 
     def checked_report(self, given: object) -> ReportParameters:
