@@ -30,6 +30,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
+from bardo_pipeline.process_settings import HomeSettings
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.checksums import MARK, checked_json, json_with_checksum
 
@@ -61,7 +62,7 @@ _LONG = (errno.ENAMETOOLONG,)
 
 def home_root(environ: Mapping[str, str]) -> Path:
     """Return the folder named by BARDO_HOME, or ./.bardo."""
-    return local_folder(environ.get("BARDO_HOME") or ".bardo")
+    return local_folder(HomeSettings.of(environ).home)
 
 
 def local_folder(path: Path | str) -> Path:
@@ -75,7 +76,7 @@ def local_folder(path: Path | str) -> Path:
 
 def owner_of_environment(environ: Mapping[str, str]) -> str | None:
     """Return the owner named by BARDO_OWNER, for whom commands and assets work; None for the whole home."""
-    return environ.get("BARDO_OWNER") or None
+    return HomeSettings.of(environ).owner
 
 
 def bucket_of(golem_id: str, count: int) -> int:
@@ -128,8 +129,8 @@ class Home:
     @property
     def models(self) -> Path:
         """The folder of embedding models: the home's own if it exists, else BARDO_EMBEDDERS, which homes may share."""
-        own, shared = self.root / "models", os.environ.get("BARDO_EMBEDDERS")
-        return own if own.exists() or not shared else Path(shared)
+        own, shared = self.root / "models", HomeSettings.of(os.environ).embedders
+        return own if own.exists() or shared is None else shared
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
