@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ READ = (
     "CONTRIBUTING.md", "SECURITY.md",
 )  # fmt: skip
 
-SUFFIXES = {".py", ".pyi", ".md", ".yml", ".yaml", ".sql", ".rs"}
+SUFFIXES = {".py", ".pyi", ".ipynb", ".md", ".yml", ".yaml", ".sql", ".rs"}
 
 PLACES_MAX = 2
 """Places today: texts that are sent to a model, and false alarms. Never raise it."""
@@ -45,10 +46,14 @@ RIDDLES = [
 
 
 def passages(path: Path) -> Iterator[str]:
-    """Yield docstrings and comments of modules, lines of Markdown, descriptions of YAML, comments of SQL and Rust."""
+    """Yield docstrings and comments of modules, lines of Markdown, texts of notebooks, descriptions of YAML, comments
+    of SQL and Rust.
+    """
     text = path.read_text()
     if path.suffix == ".md":
         yield from (line for line in text.splitlines() if not line.startswith(("```", "    ", "|", "$")))
+    elif path.suffix == ".ipynb":
+        yield from ("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
     elif path.suffix in {".yml", ".yaml"}:
         yield from descriptions(yaml.safe_load(text))
         yield from (line for line in text.splitlines() if line.lstrip().startswith("#"))

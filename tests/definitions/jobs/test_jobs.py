@@ -1,5 +1,6 @@
 """The curator's job on a real log: its rows, its metadata, and a second run that writes nothing."""
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from definitions import defs
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.crash.roles import line_of
 from tests.definitions.running import checks, data_version, materializations, metadata_value, run, undrained
+from tests.support.processes.notebook import NOTEBOOK, answers
 
 TABLES = (
     "episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "links", "crossings", "credits",
@@ -91,6 +93,24 @@ def test_the_curator_job_derives_every_table_from_the_log(
     assert query(stores.home, "select count(*) from fct_ticks")[1] == [
         (metadata_value(made["fct_ticks"], "dagster/row_count"),)
     ]
+
+
+@pytest.mark.row("P-4")
+def test_the_notebook_answers_five_questions_with_plots_from_the_marts_of_the_job(
+    first: dg.ExecuteInProcessResult, stores: DerivationContext, tmp_path: Path
+) -> None:
+    assert first.success
+    assert not any(cell.get("outputs") for cell in json.loads(NOTEBOOK.read_text())["cells"]), "it ships no outputs"
+    asked = answers(stores.home.root, tmp_path)
+    assert len(asked) == 5
+    for question, answer in asked.items():
+        assert question.endswith("?")
+        assert answer.sentence.rstrip().endswith((".", "”")), question
+        assert "<table" in answer.rows, question
+        assert len(answer.plots) == 1, question
+    counted = "select count(*), count(worth_micros) from fct_retrievals"
+    [(retrieved, judged)] = query(stores.home, counted)[1]
+    assert f"{judged:,} of {retrieved:,} retrieved entries have a verdict" in list(asked.values())[4].sentence
 
 
 @pytest.mark.row("P-2", "X-1")
