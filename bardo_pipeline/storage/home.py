@@ -336,10 +336,13 @@ def files_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a folder with all that is below it, parts of which may vanish meanwhile."""
+    """Remove a file, or a folder with all that is below it, parts of which may vanish meanwhile.
+
+    A folder into which another process writes meanwhile stays.
+    """
 
     def fail(function: object, name: str, failure: Any) -> None:
-        if not isinstance(failure[1], FileNotFoundError):
+        if not isinstance(failure[1], FileNotFoundError) and failure[1].errno != errno.ENOTEMPTY:
             raise failure[1]
 
     if path.is_dir() and not path.is_symlink():
