@@ -255,7 +255,7 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
         ),
         "decisions": (arrays_of(_DECISION), "Decisions of the curator about it."),
         "links": (
-            arrays_of(of_fields(string="relation entry_id text", boolean="across")),
+            arrays_of(of_fields(string="relation across? entry_id text")),
             "Entries that it is linked to.",
         ),
         "crossing": (

@@ -1,12 +1,14 @@
 """JSON schemas of the rows and objects inside answers: types from Arrow schemas and classes, meanings from texts.
 
-A field has the description of a column of its mart, else of `FIELD_TEXTS`, of another mart, of an event or of a record.
+A field has the description of a column of its mart, else of fields.yml, of a table's column, of another mart, of an
+event or of a record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pyarrow as pa
@@ -16,10 +18,12 @@ from pydantic import TypeAdapter
 from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.events.record_json import record_json_schema
-from bardo_pipeline.project_files import DBT_PROJECT
-from bardo_pipeline.server.openapi.field_texts import FIELD_TEXTS
+from bardo_pipeline.project_files import COLUMN_TEXTS, DBT_PROJECT
 
 Schema = dict[str, Any]
+
+FIELD_TEXTS = Path(__file__).with_name("fields.yml")
+"""Descriptions of the fields that no table, event or record describes."""
 
 _ARROW_TYPES = (
     (pa.types.is_boolean, "boolean"), (pa.types.is_integer, "integer"), (pa.types.is_floating, "number"),
@@ -120,21 +124,23 @@ def _described(name: str, schema: Schema, mart: str) -> Schema:
 
 def meaning(name: str, mart: str = "") -> str:
     """Return the description of a field. Raises KeyError for a field without one."""
-    marts = _mart_columns()
-    for texts in (marts.get(mart, {}), FIELD_TEXTS, *marts.values(), LIFE_FIELDS, RECORD_FIELDS):
+    own, marts = _texts(FIELD_TEXTS), _mart_columns()
+    for texts in (marts.get(mart, {}), own, _texts(COLUMN_TEXTS), *marts.values(), LIFE_FIELDS, RECORD_FIELDS):
         if name in texts:
             return texts[name]
     raise KeyError(f"the field {name!r} of an answer has no description")
 
 
 @cache
+def _texts(path: Path) -> Any:
+    return yaml.load(path.read_text(), yaml.CSafeLoader)
+
+
+@cache
 def _mart_columns() -> Mapping[str, Mapping[str, str]]:
-    """Read the descriptions of the columns of each mart."""
-    page = yaml.load((DBT_PROJECT / "models/marts/schema.yml").read_text(), yaml.CSafeLoader)
-    return {
-        model["name"]: {column["name"]: column["description"] for column in model["columns"]}
-        for model in page["models"]
-    }
+    """Return the descriptions of the columns of each mart."""
+    models = _texts(DBT_PROJECT / "models/marts/schema.yml")["models"]
+    return {model["name"]: {each["name"]: each["description"] for each in model["columns"]} for model in models}
 
 
 def _of_column(column: pa.Field) -> Schema:
