@@ -19,6 +19,7 @@ from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import Outcome, ProposedOperation
 from bardo_pipeline.policy import GatewayPolicy
+from bardo_pipeline.process_settings import LanguageModelSettings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -48,13 +49,11 @@ class ModelSettings:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> ModelSettings | None:
         """Read the settings; None if BARDO_MODEL is not set. Raises ConfigError if it is not PROVIDER:MODEL."""
-        value = environment.get(MODEL, "").strip()
-        if not value:
+        settings = LanguageModelSettings.of(environment)
+        if settings.model is None:
             return None
-        provider, _, model = value.partition(":")
-        if not provider or not model:
-            raise ConfigError(f"{MODEL} {value!r} is not PROVIDER:MODEL: for example anthropic:claude-haiku-4-5")
-        return cls(provider, model, environment.get(URL, "").strip() or None)
+        provider, _, model = settings.model.partition(":")
+        return cls(provider, model, settings.model_url)
 
     @classmethod
     def wanted(cls, environment: Mapping[str, str]) -> ModelSettings:

@@ -220,7 +220,8 @@ def foretold_ppm(
     """Return the foretold confidence of entries (chances_of); an unmeasured subject keeps its confidence."""
     foretold = confidence_ppm.copy()
     for name, known in maps.items():
-        own = subject == name
+        if not (own := subject == name).any():
+            continue
         foretold[own] = known.of(confidence_ppm[own], chance_ppm[own])
     return foretold
 

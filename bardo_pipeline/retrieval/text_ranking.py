@@ -21,7 +21,10 @@ def has_facet(view: View, name: str, values: Collection[str], code_of: Mapping[s
     """Return which texts have one of these values of a facet."""
     column = view.codes[: view.size, FACETS.index(name)]
     codes = [code_of[value] for value in values if value in code_of]
-    return column == codes[0] if len(codes) == 1 else np.isin(column, codes)
+    has_value = np.zeros(view.size, bool)
+    for code in codes:  # there are few; `np.isin` takes longer even for none
+        has_value |= column == code
+    return has_value
 
 
 def kept_texts(

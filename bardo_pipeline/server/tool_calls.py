@@ -25,7 +25,7 @@ from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.due_consolidations import consolidate_due
 from bardo_pipeline.tools.episode_tools import SEARCH, STORE_EPISODE, compared_together
 from bardo_pipeline.tools.memory_gate import MemoryGate
-from bardo_pipeline.tools.store_episodes import store_episodes
+from bardo_pipeline.tools.store_episodes import store_calls_together, store_episodes
 from bardo_pipeline.tools.tool_call import Caller as GolemCaller
 from bardo_pipeline.tools.tool_call import check_caller, json_text
 
@@ -46,6 +46,7 @@ class ToolRunner:
     ) -> None:
         self._warm, self._clock, self._ids, self.gate = warm, clock, ids, gate
         self._searches = Batches(warm, self._search_all)
+        self._stores = Batches(warm, self._store_calls)
         self.freshness = StatedFreshness(warm)
         self._embedding: asyncio.Task[None] | None = None
         self._has_waiting = False
@@ -53,11 +54,15 @@ class ToolRunner:
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool for the golem of the caller; return its result with `freshness`.
 
-        Searches that wait together are compared with the texts together.
+        Searches that wait together are compared with the texts together, and episodes that wait together are stored
+        in one commit.
         """
         if name == SEARCH.name:
             return await self._searches.answer(caller.owner, (caller, arguments))
-        result = await self._warm.read(caller.owner, lambda context: self._result(context, caller, name, arguments))
+        if name == STORE_EPISODE.name:
+            result = await self._stores.answer(caller.owner, (caller, arguments))
+        else:
+            result = await self._warm.read(caller.owner, lambda context: self._result(context, caller, name, arguments))
         if result.get("vector_dimension") == 0:
             self.embed_soon()
         return result
@@ -121,6 +126,28 @@ class ToolRunner:
                     yield self._result(context, caller, SEARCH.name, arguments)
                 except Exception as error:
                     yield error
+
+    def _store_calls(
+        self, context: DerivationContext, calls: Sequence[tuple[Caller, Mapping[str, Any]]]
+    ) -> Iterator[dict[str, Any] | Exception]:
+        """Yield the result or the error of each call of memory_store_episode, with the state after all of them."""
+        named: dict[int, tuple[GolemCaller, Mapping[str, Any]]] = {}
+        errors: dict[int, Exception] = {}
+        for index, (caller, arguments) in enumerate(calls):
+            try:
+                named[index] = GolemCaller(golem_of(context, caller), caller.owner), arguments
+            except BardoError as error:
+                errors[index] = error
+        stored = store_calls_together(context, list(named.values()), clock=self._clock, ids=self._ids, gate=self.gate)
+        results = dict(zip(named, stored, strict=True)) | errors
+        with self._warm.held_stamp(context):
+            for index in range(len(calls)):
+                result = results[index]
+                if isinstance(result, Exception):
+                    yield result
+                else:
+                    fresh = self._warm.freshness(context, named[index][0].golem_id)
+                    yield {**result.document(), "freshness": asdict(fresh)}
 
     async def store_all(self, caller: Caller, episodes: Sequence[object]) -> tuple[dict[str, Any], int]:
         """Store episodes of the caller's golem in one commit; return the answer with `freshness`, and its status.

@@ -30,6 +30,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
+from bardo_pipeline.process_settings import HomeSettings
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.checksums import MARK, checked_json, json_with_checksum
 
@@ -61,7 +62,7 @@ _LONG = (errno.ENAMETOOLONG,)
 
 def home_root(environ: Mapping[str, str]) -> Path:
     """Return the folder named by BARDO_HOME, or ./.bardo."""
-    return local_folder(environ.get("BARDO_HOME") or ".bardo")
+    return local_folder(HomeSettings.of(environ).home)
 
 
 def local_folder(path: Path | str) -> Path:
@@ -75,7 +76,7 @@ def local_folder(path: Path | str) -> Path:
 
 def owner_of_environment(environ: Mapping[str, str]) -> str | None:
     """Return the owner named by BARDO_OWNER, for whom commands and assets work; None for the whole home."""
-    return environ.get("BARDO_OWNER") or None
+    return HomeSettings.of(environ).owner
 
 
 def bucket_of(golem_id: str, count: int) -> int:
@@ -128,8 +129,8 @@ class Home:
     @property
     def models(self) -> Path:
         """The folder of embedding models: the home's own if it exists, else BARDO_EMBEDDERS, which homes may share."""
-        own, shared = self.root / "models", os.environ.get("BARDO_EMBEDDERS")
-        return own if own.exists() or not shared else Path(shared)
+        own, shared = self.root / "models", HomeSettings.of(os.environ).embedders
+        return own if own.exists() or shared is None else shared
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
@@ -335,10 +336,13 @@ def files_below(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a folder with all that is below it, parts of which may vanish meanwhile."""
+    """Remove a file, or a folder with all that is below it, parts of which may vanish meanwhile.
+
+    A folder into which another process writes meanwhile stays.
+    """
 
     def fail(function: object, name: str, failure: Any) -> None:
-        if not isinstance(failure[1], FileNotFoundError):
+        if not isinstance(failure[1], FileNotFoundError) and failure[1].errno != errno.ENOTEMPTY:
             raise failure[1]
 
     if path.is_dir() and not path.is_symlink():

@@ -12,8 +12,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import Home, bucket_of, typed_disk_errors
 from bardo_pipeline.tools.catalogue import tool_named
+from bardo_pipeline.tools.definition import Tool
 from bardo_pipeline.tools.memory_gate import MemoryGate
-from bardo_pipeline.tools.schemas import Result
+from bardo_pipeline.tools.schemas import Arguments, Result
 from bardo_pipeline.tools.tool_call import Caller, ToolCall, check_caller, hash_of
 
 
@@ -48,20 +49,33 @@ def call_tool(
     """
     gate.check(name)
     tool = tool_named(name)
-    given = tool.checked(dict(arguments))
-    params_hash = hash_of(given.model_dump(mode="json"))
-    at = clock()
-    if at.utcoffset() != timedelta(0):
-        raise ConfigError(f"the clock of a tool gives UTC moments, not {at}")
     with typed_disk_errors(), _opened(home, caller) as context:
-        check_caller(context, caller)
-        call = ToolCall(context, caller, name, tool.steps, at, ids(), params_hash, clock)
+        call, given = checked_call(context, caller, tool, arguments, clock=clock, ids=ids)
         is_write = tool.capability == "write"
         lock = f"tools-{bucket_of(caller.golem_id, context.home.bucket_count)}"
         with context.home.lock(lock) if is_write and tool.waits else nullcontext():
             if is_write:
                 call.require_alive()
             return tool.run(call, given)
+
+
+def checked_call(
+    context: DerivationContext,
+    caller: Caller,
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    *,
+    clock: Callable[[], datetime],
+    ids: Callable[[], str],
+) -> tuple[ToolCall, Arguments]:
+    """Return a call and its arguments after all checks that depend on no lock. Raises as `call_tool`."""
+    given = tool.checked(dict(arguments))
+    params_hash = hash_of(given.model_dump(mode="json"))
+    at = clock()
+    if at.utcoffset() != timedelta(0):
+        raise ConfigError(f"the clock of a tool gives UTC moments, not {at}")
+    check_caller(context, caller)
+    return ToolCall(context, caller, tool.name, tool.steps, at, ids(), params_hash, clock), given
 
 
 @contextmanager

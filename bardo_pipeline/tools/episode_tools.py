@@ -14,7 +14,13 @@ import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.free_texts import HeldText, searched_count, store_texts, texts_of_golem
+from bardo_pipeline.derivation.memory.free_texts import (
+    CallTexts,
+    HeldText,
+    searched_count,
+    store_calls,
+    texts_of_golem,
+)
 from bardo_pipeline.derivation.memory.search import QuestionGroup, compared_in_advance, search
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.stored_text import TAGS_MAX, Importance, StoredText, TextSort
@@ -113,23 +119,34 @@ class MemorySearchResult(Result):
 
 
 def _store(call: ToolCall, arguments: StoreEpisodeArguments) -> StoreEpisodeResult:
-    text, now = episode_text(arguments), call.clock()
-    text_id = life_event(call.golem_id, call.at, text).event_id
-    called = call.called(f"Stored {text.importance} episode {text_id}", 1, now)
-    (stored,) = store_texts(call.context, call.golem_id, [text], at=call.at, now=now, waits=False, beside=[called])
-    counts = WriteCounts(
-        counted=f"TextStored of golem {call.golem_id}",
-        before=stored.count_before,
-        expected=stored.count_before + int(stored.is_new),
-        after=stored.count_after,
-    )
-    return StoreEpisodeResult(
-        episode_id=stored.text_id,
-        importance=text.importance,
-        vector_dimension=stored.dimension,
-        counts=counts,
-        estimated_retention_until=stored.retained_until.isoformat(),
-    )
+    return store_together(call.context, [(call, arguments)])[0]
+
+
+def store_together(
+    context: DerivationContext, calls: Sequence[tuple[ToolCall, StoreEpisodeArguments]]
+) -> list[StoreEpisodeResult]:
+    """Store the episodes of several calls in one commit, with one call of the model; return the result of each."""
+    texts, given = [episode_text(arguments) for _, arguments in calls], list[CallTexts]()
+    for (call, _), text in zip(calls, texts, strict=True):
+        text_id = life_event(call.golem_id, call.at, text).event_id
+        called = call.called(f"Stored {text.importance} episode {text_id}", 1, call.clock())
+        given.append(CallTexts(call.golem_id, [text], call.at, [called]))
+    stored = store_calls(context, given, now=calls[0][0].clock(), waits=False)
+    return [
+        StoreEpisodeResult(
+            episode_id=one.text_id,
+            importance=text.importance,
+            vector_dimension=one.dimension,
+            counts=WriteCounts(
+                counted=f"TextStored of golem {call.golem_id}",
+                before=one.count_before,
+                expected=one.count_before + int(one.is_new),
+                after=one.count_after,
+            ),
+            estimated_retention_until=one.retained_until.isoformat(),
+        )
+        for (call, _), text, (one,) in zip(calls, texts, stored, strict=True)
+    ]
 
 
 def episode_text(arguments: StoreEpisodeArguments) -> StoredText:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from bardo_pipeline.errors import ConfigError, MemoryGateError
+from bardo_pipeline.errors import MemoryGateError
+from bardo_pipeline.process_settings import LEARNING, ToolSettings
 
-ENABLED, PROFILE, LEARNING = "BARDO_MEMORY_ENABLED", "BARDO_PROFILE", "learning"
-_YES, _NO = ("true", "1", "yes", "on"), ("", "false", "0", "no", "off")
+ENABLED, PROFILE = "BARDO_MEMORY_ENABLED", "BARDO_PROFILE"
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,8 @@ class MemoryGate:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
         """Read the gate from environment variables. Raises ConfigError for a value that is no truth value."""
-        stated = environ.get(ENABLED, "").strip().lower()
-        if stated not in (*_YES, *_NO):
-            raise ConfigError(f"{ENABLED}={environ[ENABLED]!r} is not a truth value: set it to true or false")
-        named = {name.strip().lower() for name in environ.get(PROFILE, LEARNING).split(",")}
-        return cls(stated in _YES, frozenset(named - {""}))
+        settings = ToolSettings.of(environ)
+        return cls(settings.memory_enabled, settings.profile)
 
     @property
     def is_open(self) -> bool:

@@ -1,4 +1,4 @@
-"""Stores many episodes of a golem in one commit.
+"""Stores many episodes in one commit: those of one call, or those of calls that wait together.
 
 Source: TOOLS (memory_store_episode); ADR 0084.
 """
@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import Stored, store_texts
 from bardo_pipeline.errors import BardoError, ToolError
 from bardo_pipeline.events.experience.stored_text import StoredText
-from bardo_pipeline.tools.episode_tools import STORE_EPISODE, StoreEpisodeArguments, episode_text
+from bardo_pipeline.tools.call_tool import checked_call
+from bardo_pipeline.tools.episode_tools import (
+    STORE_EPISODE,
+    StoreEpisodeArguments,
+    StoreEpisodeResult,
+    episode_text,
+    store_together,
+)
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.tools.schemas import WriteCounts
 from bardo_pipeline.tools.tool_call import Caller, ToolCall, check_caller, hash_of
@@ -94,6 +102,38 @@ def store_episodes(
         after=results[0].count_after,
     )
     return StoredEpisodes(dict(zip(texts, results, strict=True)), refused, counts)
+
+
+def store_calls_together(
+    context: DerivationContext,
+    calls: Sequence[tuple[Caller, Mapping[str, Any]]],
+    *,
+    clock: Callable[[], datetime],
+    ids: Callable[[], str],
+    gate: MemoryGate,
+) -> list[StoreEpisodeResult | Exception]:
+    """Answer calls of memory_store_episode of any golems in one commit; a refused call does not refuse another.
+
+    Parameters
+    ----------
+    calls : caller and arguments of each call
+    clock, ids, gate : as for `call_tool`, whose results these are
+    """
+    gate.check(STORE_EPISODE.name)
+    answers: dict[int, StoreEpisodeResult | Exception] = {}
+    accepted: dict[int, tuple[ToolCall, StoreEpisodeArguments]] = {}
+    for index, (caller, arguments) in enumerate(calls):
+        try:
+            call, given = checked_call(context, caller, STORE_EPISODE, arguments, clock=clock, ids=ids)
+            call.require_alive()
+            assert isinstance(given, StoreEpisodeArguments)
+            episode_text(given)
+            accepted[index] = call, given
+        except BardoError as error:
+            answers[index] = error
+    if accepted:
+        answers |= zip(accepted, store_together(context, list(accepted.values())), strict=True)
+    return [answers[index] for index in range(len(calls))]
 
 
 def _arguments(episode: object) -> StoreEpisodeArguments:

@@ -58,6 +58,22 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
     assert root.exists() == with_home, "loading definitions makes no home"
 
 
+@pytest.mark.full
+@pytest.mark.row("P-6")
+def test_dg_checks_the_definitions_without_a_warning(tmp_path: Path) -> None:
+    instance = prepare_dagster_home(Home.create(tmp_path / "home", Policy(), NOW))
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("dg"), "check", "defs"],
+        cwd=ROOT,
+        env=os.environ | {"BARDO_HOME": str(tmp_path / "home"), "DAGSTER_HOME": str(instance)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "All definitions loaded successfully." in ran.stdout
+    assert "arning" not in ran.stdout + ran.stderr, ran.stderr
+
+
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("node", NODES, ids=lambda n: n.key.to_user_string())
 def test_an_asset_has_a_group_a_description_an_owner_and_a_schema(

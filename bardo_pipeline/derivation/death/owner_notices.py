@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
-from bardo_pipeline.errors import ConfigError, NoticeError
+from bardo_pipeline.errors import NoticeError
+from bardo_pipeline.process_settings import NoticeSettings
 from bardo_pipeline.storage.home import Home
 
 WEBHOOK = "BARDO_WEBHOOK"
@@ -39,12 +39,7 @@ class Notice:
 
 def webhook_of(environment: Mapping[str, str]) -> str | None:
     """Return the webhook URL, None if unset. Raises ConfigError unless it is an http or https URL."""
-    url = environment.get(WEBHOOK, "").strip()
-    if not url:
-        return None
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        raise ConfigError(f"{WEBHOOK} {url!r} is not a URL that begins with http:// or https://")
-    return url
+    return NoticeSettings.of(environment).webhook
 
 
 def notices_of(context: DerivationContext) -> list[Notice]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
@@ -18,12 +17,12 @@ def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[st
     return {
         "golem_id": moment.golem_id,
         "died_at_tick": moment.died_at_tick,
-        "situation": asdict(moment.situation),
-        "decision": asdict(answer.decision),
+        "situation": dict(vars(moment.situation)),
+        "decision": dict(vars(answer.decision)),
         "contrarian": answer.contrarian,
         "awake": answer.awake,
         "asleep": answer.asleep,
-        "as_of": asdict(moment.as_of),
+        "as_of": dict(vars(moment.as_of)),
         "weights": dict(zip(FACTORS, weights_of(policy.retrieval), strict=True)),
     }
 

@@ -7,9 +7,11 @@ Source: TOOLS (memory_store_episode, memory_search); canon 17; ADR 0080.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +86,18 @@ class TextsFound:
     life_version: int
 
 
+class CallTexts(NamedTuple):
+    """Texts that one call stores for a golem, and facts of the golem that are recorded in the same commit.
+
+    at: moment of the first text; each further text is a microsecond later, which keeps their order.
+    """
+
+    golem_id: str
+    texts: Sequence[StoredText]
+    at: datetime
+    beside: Sequence[Part] = ()
+
+
 def store_texts(
     context: DerivationContext,
     golem_id: str,
@@ -95,43 +109,78 @@ def store_texts(
     waits: bool = True,
     beside: Sequence[Part] = (),
 ) -> list[Stored]:
-    """Record texts of a golem in one commit, index them, and return the result of each.
+    """Record texts of a golem in one commit, index them, and return the result of each. See `store_calls`."""
+    return store_calls(context, [CallTexts(golem_id, texts, at, beside)], now=now, embed=embed, waits=waits)[0]
 
-    Texts that threads of this process store at the same time share a commit and a call of the model. A text with the
-    same content and moment as a recorded one is recorded once.
+
+def store_calls(
+    context: DerivationContext, calls: Sequence[CallTexts], *, now: datetime, embed: bool = True, waits: bool = True
+) -> list[list[Stored]]:
+    """Record the texts of several calls in one commit, index them, and return the results of each call.
+
+    Threads of this process that store at the same time share a commit and a call of the model. A text with the same
+    content and moment as a recorded one is recorded once.
 
     Parameters
     ----------
-    at : moment of the first text; each further text of the call is a microsecond later, which keeps their order
     now : time of recording
     embed : compute the vectors now; otherwise a later question or `embed_stored` does
     waits : wait while another thread embeds; otherwise the vectors are left to a later store or question
-    beside : facts of the golem that are recorded in the same commit
 
     Raises
     ------
     QueryError : no golem of this name was born, or it is dead
     StoreError : the log does not hold a text after its commit
     """
-    require_born(context, golem_id)
-    if (tick := context.log.death_of(golem_id)) is not None:
-        raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
-    events = [life_event(golem_id, at + timedelta(microseconds=place), text) for place, text in enumerate(texts)]
-    with shared_texts(context, now) as held:
-        known = held.index.rows(golem_id)
-        before, new = len(known), {event.event_id for event in events} - known.keys()
-    context.log.record([*events, *(life_event(golem_id, at, fact) for fact in beside)], now)
+    for golem_id in (golem_ids := sorted({call.golem_id for call in calls})):
+        require_born(context, golem_id)
+        if (tick := context.log.death_of(golem_id)) is not None:
+            raise QueryError(f"golem {golem_id} died at tick {tick}: its memory is closed: store the text for its heir")
+    events = [_events(call) for call in calls]
+    new, before = _new_ids(context, calls, events, now)
+    beside = [life_event(call.golem_id, call.at, fact) for call in calls for fact in call.beside]
+    context.log.record([*chain.from_iterable(events), *beside], now)
     if embed:
-        embed_stored(context, now, [golem_id], waits=waits)
+        embed_stored(context, now, golem_ids, waits=waits)
     with shared_texts(context, now) as held:
-        row_of = held.index.rows(golem_id)
-        if missing := sorted(new - row_of.keys()):
-            raise StoreError(f"text {missing[0]} of golem {golem_id}: the log does not hold it: run `bardo verify`")
-        (view,) = held.index.views([golem_id])
+        row_of = {golem_id: held.index.rows(golem_id) for golem_id in golem_ids}
+        views = {view.key: view for view in held.index.views(golem_ids)}
+        for call, ids in zip(calls, new, strict=True):
+            if missing := sorted(event_id for event_id in ids if event_id not in row_of[call.golem_id]):
+                raise StoreError(
+                    f"text {missing[0]} of golem {call.golem_id}: the log does not hold it: run `bardo verify`"
+                )
         return [
-            _stored(view, row_of[event.event_id], event, text, context.policy, event.event_id in new, before, len(new))
-            for event, text in zip(events, texts, strict=True)
-        ]
+            [
+                _stored(views[call.golem_id], row_of[call.golem_id][event.event_id], event, text, context.policy,
+                        event.event_id in ids, count, len(ids))
+                for event, text in zip(of_call, call.texts, strict=True)
+            ]
+            for call, of_call, ids, count in zip(calls, events, new, before, strict=True)
+        ]  # fmt: skip
+
+
+def _events(call: CallTexts) -> list[LifeEvent]:
+    return [
+        life_event(call.golem_id, call.at + timedelta(microseconds=place), text)
+        for place, text in enumerate(call.texts)
+    ]
+
+
+def _new_ids(
+    context: DerivationContext, calls: Sequence[CallTexts], events: Sequence[Sequence[LifeEvent]], now: datetime
+) -> tuple[list[set[str]], list[int]]:
+    """Return the ids that each call adds, and the number of the golem's texts before it, by the calls in order."""
+    new, before = list[set[str]](), list[int]()
+    added: dict[str, set[str]] = defaultdict(set)
+    with shared_texts(context, now) as held:
+        for call, of_call in zip(calls, events, strict=True):
+            known, earlier = held.index.rows(call.golem_id), added[call.golem_id]
+            before.append(len(known) + len(earlier))
+            ids = {event.event_id for event in of_call} - earlier
+            new.append({event_id for event_id in ids if event_id not in known})
+            earlier |= new[-1]
+    return new, before
 
 
 def _stored(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,3 +107,18 @@ def test_a_walk_leaves_out_what_is_gone_and_raises_other_errors(tmp_path: Path) 
     remove_tree(tmp_path / "a")
     remove_tree(tmp_path / "link")
     assert children(tmp_path) == []
+
+
+@pytest.mark.row("X-13")
+def test_a_folder_that_is_written_while_it_is_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "old").write_bytes(b"x")
+    unlink = os.unlink
+
+    def writing_unlink(*args: Any, **options: Any) -> None:
+        unlink(*args, **options)
+        (tmp_path / "draft" / "new").write_bytes(b"y")
+
+    monkeypatch.setattr(os, "unlink", writing_unlink)
+    remove_tree(tmp_path / "draft")
+    assert [path.name for path in children(tmp_path / "draft")] == ["new"]

@@ -8,7 +8,7 @@ import pytest
 
 from bardo_pipeline.derivation.event_stream.sources import Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric
-from bardo_pipeline.errors import MemoryGateError, QueryError, ToolError
+from bardo_pipeline.errors import ConfigError, MemoryGateError, QueryError, ToolError
 from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.memory_gate import MemoryGate
@@ -118,6 +118,14 @@ def test_the_tools_are_closed_without_the_capability_or_the_learning_profile(
     with pytest.raises(MemoryGateError, match=part):
         home.call("memory_store_strategy", strategy_name="narrow", **STRATEGY)
     assert home.kinds() == []
+
+
+@pytest.mark.row("MEM-21")
+def test_the_gate_reads_truth_values_and_refuses_others() -> None:
+    assert MemoryGate.of({"BARDO_MEMORY_ENABLED": " Yes ", "BARDO_PROFILE": "Vault, LEARNING"}).is_open
+    assert not MemoryGate.of({"BARDO_MEMORY_ENABLED": "", "BARDO_PROFILE": ""}).is_open
+    with pytest.raises(ConfigError, match=r"BARDO_MEMORY_ENABLED 'perhaps': .*correct or unset it"):
+        MemoryGate.of({"BARDO_MEMORY_ENABLED": "perhaps"})
 
 
 @pytest.mark.row("MEM-21")

@@ -134,7 +134,9 @@ def test_an_agent_corrects_a_refused_call_by_its_cure(two_owners_home: Path, tmp
     assert words == "stored"
     (refusal,) = refusals
     assert (refusal.tool_name, refusal.outcome) == ("memory_manage_insight", "retried")
-    assert json.loads(str(refusal.content)) == {
+    refused = json.loads(str(refusal.content))
+    assert refused.pop("freshness")["life_version"] > 0
+    assert refused == {
         "error": "ToolError",
         "message": "ADD of an insight needs category: give category",
         "cure": "give category",
