@@ -121,6 +121,7 @@ serve_stdio(Path(sys.argv[1]), Caller(None, "golem-0"), settings, clock=utc_now,
 """
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-20", "MEM-21")
 @pytest.mark.parametrize("memory", ["true", "false"])
 def test_a_server_over_stdio_consolidates_stored_episodes_that_are_due(tmp_path: Path, memory: str) -> None:
