@@ -42,6 +42,7 @@ _MANIFEST = _described()
 
 _CLAIMS = {
     "accepted_values": "{column_name} is one of: {values}.",
+    "dollars": "Each amount in dollars is the millionth part of that in micro-dollars.",
     "of_records": "A row about a record has: {columns}.",
     "ranges": "Every value is in its range, bounds included: {columns}.",
     "relationships": "{column_name} is a {field} of {to}.",

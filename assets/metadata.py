@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import dagster as dg
@@ -19,6 +18,7 @@ from bardo_pipeline.events.life.events import KIND_OF
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.project_files import COLUMN_TEXTS
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.embedding.embedders import embedder_version
@@ -37,7 +37,7 @@ def _column_texts() -> dict[str, str]:
     for content, (kind, name) in KIND_OF.items():
         meaning = (inspect.getdoc(content) or kind).splitlines()[0]
         texts[f"log/life_events.{name}"] = f"Content of {kind}. {meaning} NULL in events of another kind."
-    return texts | yaml.safe_load(Path(__file__).with_name("columns.yml").read_text(encoding="utf-8"))
+    return texts | yaml.safe_load(COLUMN_TEXTS.read_text(encoding="utf-8"))
 
 
 _COLUMN_TEXTS = _column_texts()

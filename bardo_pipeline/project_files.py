@@ -21,3 +21,6 @@ def checkout() -> Path | None:
 
 DBT_PROJECT = _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
 """The dbt project that describes the marts."""
+
+COLUMN_TEXTS = PACKAGE / "storage" / "columns.yml"
+"""Descriptions of the columns of tables, by `table.column` or `column`."""

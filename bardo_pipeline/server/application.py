@@ -61,11 +61,11 @@ from bardo_pipeline.server.parameters import (
 from bardo_pipeline.server.reading import REPORTS, Reply
 from bardo_pipeline.server.recorder import Recorder, events_in, lines_by_golem, reports_in
 from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.upkeep import keep_up
 from bardo_pipeline.server.warm_home import Batches, Freshness, WarmHome, each_alone
 from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
-from bardo_pipeline.storage.operations.maintenance import merge_life_files
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216, "/v1/events": 16_777_216}
@@ -214,7 +214,8 @@ class Application:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), self._keep_up())]
+        upkeep = keep_up(self._warm, self._runner, clock=self._clock, seconds=self._upkeep_seconds)
+        idle = [asyncio.create_task(work) for work in (self._recorder.close_idle(), upkeep)]
         self.warming = self._freshness.read(None, self._warm.run(lambda: self._warm.warm_up(self._clock())))
         self.warming.add_done_callback(_log_failure)
         try:
@@ -228,24 +229,6 @@ class Application:
             self._runner.close()
             await self._recorder.close()
             await asyncio.to_thread(self._warm.close)
-
-    async def _keep_up(self) -> None:
-        """Merge small files of life events and run due consolidations, at intervals, until cancelled.
-
-        Each call of a tool appends a file of life events.
-        """
-        while True:
-            await asyncio.sleep(self._upkeep_seconds)
-            try:
-                await self._warm.read(
-                    None, lambda context: merge_life_files(context.home, context.policy, now=self._clock())
-                )
-            except Exception as error:
-                logger.warning("the files of life events could not be merged: %s", error)
-            try:
-                await self._runner.consolidate_due()
-            except Exception as error:
-                logger.warning("stored episodes could not be consolidated: %s", error)
 
     def _counted(self, path: str, endpoint: Endpoint) -> Endpoint:
         name = re.sub(r":\w+", "", path)

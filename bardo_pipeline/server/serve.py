@@ -8,13 +8,14 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -23,6 +24,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
+from bardo_pipeline.server.upkeep import keep_up
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 from bardo_pipeline.storage.journal.writer_session import DrainMode
@@ -124,40 +126,42 @@ def serve_http(
 
 
 def serve_stdio(
-    root: Path, caller: Caller, *, clock: Callable[[], datetime], environ: Mapping[str, str], threads: int = 2
+    root: Path, caller: Caller, settings: ServeSettings, *, clock: Callable[[], datetime], environ: Mapping[str, str]
 ) -> None:
     """Serve the memory tools of a home over standard input and output until the input ends.
 
     Parameters
     ----------
     caller : owner and golem of all calls
+    environ : environment variables, for the gate of the memory tools
     """
     from bardo_pipeline.server.mcp_server import mcp_server
     from bardo_pipeline.server.mcp_server import serve_stdio as serve_streams
 
-    warm = WarmHome(root, threads=threads)
+    warm = WarmHome(root, threads=settings.threads)
     try:
         with warm.context(caller.owner):
             pass  # raises an error for an unknown owner
-        settings = ServeSettings()
         recorder = Recorder(
             Home.open(root), clock=clock, writer=f"stdio-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,
             drain=settings.drain,
         )  # fmt: skip
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=MemoryGate.of(environ))
         tools = mcp_server(runner, recorder, lambda request: caller, library_version())
-        asyncio.run(_served(recorder, serve_streams(tools)))
+        upkeep = keep_up(warm, runner, clock=clock, seconds=settings.upkeep_seconds)
+        asyncio.run(_served(serve_streams(tools), recorder, upkeep))
     finally:
         warm.close()
 
 
-async def _served(recorder: Recorder, streams: Awaitable[None]) -> None:
-    """Serve streams until their input ends; close idle writers meanwhile, and all at the end."""
-    idle = asyncio.create_task(recorder.close_idle())
+async def _served(streams: Awaitable[None], recorder: Recorder, upkeep: Coroutine[Any, Any, None]) -> None:
+    """Serve streams until their input ends; close idle writers and keep the home up meanwhile."""
+    idle = [asyncio.create_task(work) for work in (recorder.close_idle(), upkeep)]
     try:
         await streams
     finally:
-        idle.cancel()
+        for task in idle:
+            task.cancel()
         await recorder.close()
 
 

@@ -15,7 +15,7 @@ from dagster._core.instance.config import PoolGranularity
 from assets import marts
 from bardo_pipeline.cli.fleet.fleet_commands import prepare_dagster_home
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.project_files import DBT_PROJECT
+from bardo_pipeline.project_files import COLUMN_TEXTS, DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse import dbt_process
@@ -98,7 +98,7 @@ def test_every_column_of_every_asset_is_described() -> None:
         for node in NODES for column in node.metadata["dagster/column_schema"].columns
     }  # fmt: skip
     assert [place for place, text in columns.items() if len((text or "").removesuffix("Key.")) < 8] == []
-    texts = yaml.safe_load((ROOT / "assets" / "columns.yml").read_text())
+    texts = yaml.safe_load(COLUMN_TEXTS.read_text())
     named = {name for _, name in columns} | {f"{asset}.{name}" for asset, name in columns}
     named |= {f"{asset.removeprefix('log/')}.{name}" for asset, name in columns}
     assert sorted(set(texts) - named) == [], "texts of columns that no asset has"

@@ -26,10 +26,10 @@ def serve(
 ) -> None:
     """Serve a home: HTTP with JSON, metrics, a page, and the Model Context Protocol at /mcp; 127.0.0.1 only."""
     show_log()
-    if mcp_stdio:
-        serve_stdio(root_for_owner(home), Caller(named_owner(), golem), clock=now, environ=os.environ, threads=threads)
-        return
     settings = ServeSettings(port=port, threads=threads)
+    if mcp_stdio:
+        serve_stdio(root_for_owner(home), Caller(named_owner(), golem), settings, clock=now, environ=os.environ)
+        return
 
     def on_ready(url: str) -> None:
         print_line(f"Bardo serves {url} (stop it with Ctrl-C); `bardo keys token OWNER` issues a token", to=sys.stderr)

@@ -39,6 +39,12 @@ class TickCause:
     transactions: tuple[str, ...]
 
 
+DECISION_FIELDS = (
+    "cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks", "cause_event",
+)  # fmt: skip
+"""Fields of a decision about an entry."""
+
+
 @dataclass(frozen=True)
 class Holding:
     """An entry in one golem's grimoire: its decisions, evidence ticks, and the bundle in which it was received.
@@ -194,15 +200,12 @@ def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, An
     last, golem_id = ordered[-1], ordered[-1]["golem_id"]
     bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
     ticks = sorted({t for d in (*ordered, *_parts(context, last)) for t in d["cause_ticks"]})
-    names = (
-        "cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks", "cause_event",
-    )  # fmt: skip
     return Holding(
         golem_id=golem_id,
         generation=None if born is None else born["generation"],
         **{name: last[name] for name in _OF_ENTRY},
         status=last["status"],
-        decisions=tuple({n: d[n] for n in names} for d in ordered),
+        decisions=tuple({n: d[n] for n in DECISION_FIELDS} for d in ordered),
         ticks=_ticks(context.log, golem_id, ticks),
         bundle_hash=bundle_hash,
         from_golem_id=None if bundle_hash is None else load_bundle(context.home, bundle_hash).golem_id,

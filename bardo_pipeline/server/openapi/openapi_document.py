@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bardo_pipeline.server.openapi.answer_fields import answer_fields
+from bardo_pipeline.server.openapi.answer_fields import answer_schemas
 from bardo_pipeline.server.parameters import NoParameters
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool
@@ -137,10 +137,12 @@ def answer_schema(tool: Tool, **added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
-    fields = answer_fields(operation.method, operation.path)
-    json = {
-        "type": "object", "required": [*fields, "freshness"], "properties": {**fields, "freshness": _ref("Freshness")}
-    }  # fmt: skip
+    forms = [
+        {**form, "required": [*form["required"], "freshness"],
+         "properties": {**form["properties"], "freshness": _ref("Freshness")}}
+        for form in answer_schemas(operation.method, operation.path)
+    ]  # fmt: skip
+    json = forms[0] if len(forms) == 1 else {"anyOf": forms}
     content: dict[str, Any] = {operation.media: {}} if operation.media else {"application/json": {"schema": json}}
     if operation.has_table:
         content[ARROW] = {"schema": {"type": "string", "format": "binary"}}

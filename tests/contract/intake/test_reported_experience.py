@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -18,13 +19,14 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
-from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.server.recorder import reports_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import copy_home
+from tests.scenario.api.test_example_agents import KEEPER
 from tests.support.homes.served_homes import served
 from tests.support.homes.spool_homes import Place
 from tests.support.homes.tool_homes import ToolHome
@@ -85,21 +87,34 @@ def test_a_body_of_reports_names_the_wrong_one() -> None:
 
 @dataclass(frozen=True)
 class LivedHome:
-    """A home with a golem that reported 1,000 uses of tools, and was derived."""
+    """A home with a golem that made 1,000 reports, and was derived."""
 
     root: Path
     golem: str
 
 
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> LivedHome:
-    root = tmp_path_factory.mktemp("reported") / "home"
+def derived_home(root: Path, records: Callable[[str], pa.Table]) -> LivedHome:
+    """Make a home with the records of one golem, and derive it."""
     open_home(root)
-    golem_id = birth(root, owner=OWNER, lineage="tools/1", at=START)
+    golem_id = birth(root, owner=OWNER, lineage="reports/1", at=START)
     with EventLog(Home.open(root)) as log:
-        log.append(life(3, 1_000, fitting_tools, golem_id), writer="life", segment=1, recorded_at=datetime.now(UTC))
+        log.append(records(golem_id), writer="life", segment=1, recorded_at=datetime.now(UTC))
     derive(root)
     return LivedHome(root, golem_id)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> LivedHome:
+    """A chooser among tools."""
+    root = tmp_path_factory.mktemp("reported") / "home"
+    return derived_home(root, lambda golem_id: life(3, 1_000, fitting_tools, golem_id))
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> LivedHome:
+    """The keeper of loans of examples/keeper, after 1,000 hours at random."""
+    root = tmp_path_factory.mktemp("lending") / "home"
+    return derived_home(root, lambda golem_id: to_table(KEEPER.explored(golem_id, 1, 1_000), RECORD_SCHEMA))
 
 
 @pytest.mark.full
@@ -118,15 +133,29 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.row("MEM-4")
-def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_actions(lived: LivedHome) -> None:
-    stores = DerivationContext.open(lived.root)
-    entries = grimoire_of(stores, lived.golem).entries.select(["kind", "text"]).to_pylist()
+@pytest.mark.row("MEM-4", "X-13")
+@pytest.mark.parametrize(
+    ("home", "actions", "action", "situation"),
+    [
+        ("lived", {"search", "calculator", "memory"}, "search", {"task": "sum"}),
+        ("keeper", {"wait", "repay", "add_collateral"}, "repay", {"health": "safe", "trend": "rising", "gas": "cheap"}),
+    ],
+)
+def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_actions(
+    request: pytest.FixtureRequest, home: str, actions: set[str], action: str, situation: dict[str, str]
+) -> None:
+    made: LivedHome = request.getfixturevalue(home)
+    stores = DerivationContext.open(made.root)
+    entries = grimoire_of(stores, made.golem).entries.select(["kind", "status", "action_type", "text"]).to_pylist()
     stores.log.close()
-    about_actions = {
-        e["kind"] for e in entries if any(name in e["text"] for name in ("search", "calculator", "memory"))
-    }
-    assert about_actions >= {"insight", "heuristic", "warning"}, entries
+    kinds = {entry["kind"] for entry in entries if entry["status"] == "active" and entry["action_type"] in actions}
+    assert kinds == {"insight", "heuristic", "warning"}
+    with served(made.root, OWNER) as running, Client(running.url, running.tokens[OWNER], golem=made.golem) as client:
+        warned = client.warnings_for(action, situation)["warnings"]
+    assert warned
+    known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
+    assert {row["text"] for row in warned} <= known
+    assert f"avoid {action}" in warned[0]["text"]
 
 
 @pytest.mark.full

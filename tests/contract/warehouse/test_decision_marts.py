@@ -76,6 +76,7 @@ def test_every_mart_but_the_anonymous_one_has_an_owner_and_dollars_beside_micros
         assert ("owner_id" in names) == (model["name"] != SHARED), model["name"]
         in_micros = {name for name in names if name.endswith("_micros")}
         assert {name.replace("_micros", "_usd") for name in in_micros} <= {*names}, model["name"]
+        assert ("dollars" in model["data_tests"]) == bool(in_micros), model["name"]
     assert {*UNIT_TESTED} <= {model["name"] for model in described()}
 
 

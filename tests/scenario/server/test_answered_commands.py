@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from bardo_pipeline.cli.app import command
@@ -27,6 +29,7 @@ from bardo_pipeline.server.reading import REPORTS
 from tests.conftest import NOW
 from tests.support.homes.dreaming_homes import home_of, long_lives
 from tests.support.homes.served_homes import Served, served
+from tests.support.homes.server_routes import compare as compare_answer
 from tests.support.homes.story_of_g9b2d import OWNER, SECOND, THIRD, story_home
 from tests.support.processes.bardo_command import run
 
@@ -226,6 +229,23 @@ def test_a_report_never_derives_and_leaves_that_to_the_command(tmp_path: Path) -
         assert derive_episodes(stores, now=NOW), "the struck tick has an episode"
         assert not answered(doors[2], environ), "the index holds the retracted episode"
     stores.log.close()
+
+
+@pytest.mark.row("X-13")
+def test_each_row_of_a_report_has_the_stated_fields_and_no_other(server: Served, named: dict[str, str]) -> None:
+    stated: dict[str, Any] = httpx.get(f"{server.url}/openapi.json", trust_env=False, timeout=60).json()
+    asked = [
+        ("bloodstain", f"golem={SECOND}"), ("bloodstain", f"golem={SECOND}&public=true"), ("dreams", ""),
+        ("bundle-show", f"target={SECOND}"), ("golem-notices", ""), ("graveyard", ""), ("similar", "text=gas"),
+        ("grimoire-list", f"golem={THIRD}"), ("grimoire-show", f"golem={THIRD}&entry={named['NOTED']}"),
+        ("library-list", ""), ("library-show", f"entry={SECOND}"), ("library-show", f"entry={named['ENTRY']}"),
+        ("scars", "failures=true"),
+    ]  # fmt: skip
+    with httpx.Client(base_url=server.url, headers=server.headers(None), trust_env=False, timeout=60) as client:
+        for name, query in asked:
+            answer = client.get(f"/v1/reports/{name}?{query}")
+            compare_answer(answer, stated["paths"][f"/v1/reports/{name}"]["get"], stated)
+            assert [] not in (answer.json().get(field) for field in ("rows", "dreams", "entries", "scars")), name
 
 
 def test_a_home_without_a_server_is_left_to_the_command(server: Served, home: Path) -> None:

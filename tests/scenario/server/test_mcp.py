@@ -17,10 +17,16 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.events.experience.stored_text import stored_text
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.tools.catalogue import TOOLS
-from tests.conftest import copy_home
+from tests.conftest import NOW, copy_home
 from tests.support.homes.served_homes import served
 from tests.support.homes.two_owners import CORAL, PEARL, belongings
+from tests.support.records.handmade_births import birth_of
 
 STRATEGY = {
     "strategy_name": "wide range",
@@ -102,6 +108,42 @@ def test_tools_over_stdio_write_for_the_named_golem(two_owners_home: Path, tmp_p
     heir = belongings(home, CORAL).heir
     found = asyncio.run(use_over_stdio(home, heir, store_and_read))
     assert found["strategies"][0]["version"] == 1
+
+
+SERVE = """
+import os, sys
+from pathlib import Path
+from bardo_pipeline.clock import utc_now
+from bardo_pipeline.server.callers import Caller
+from bardo_pipeline.server.serve import ServeSettings, serve_stdio
+settings = ServeSettings(threads=2, upkeep_seconds=0.5)
+serve_stdio(Path(sys.argv[1]), Caller(None, "golem-0"), settings, clock=utc_now, environ=os.environ)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-20", "MEM-21")
+@pytest.mark.parametrize("memory", ["true", "false"])
+def test_a_server_over_stdio_consolidates_stored_episodes_that_are_due(tmp_path: Path, memory: str) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    with EventLog(home) as log:
+        log.record([birth_of("golem-0")], NOW)
+        texts = [f"The swap slipped because the pool was {pool}." for pool in ("thin", "shallow", "nearly empty")]
+        stored = [stored_text(text, sort="episode", tool="swap", outcome={"pnl_usd": -3}) for text in texts]
+        log.record([life_event("golem-0", NOW, text) for text in stored], NOW)
+
+    async def counted() -> int:
+        environment = {**os.environ, "BARDO_MEMORY_ENABLED": memory}
+        command = StdioServerParameters(command=sys.executable, args=["-c", SERVE, str(home.root)], env=environment)
+        async with Client(stdio_client(command)):
+            for _ in range(150 if memory == "true" else 15):
+                with EventLog(home) as log:
+                    if count := log.life("EpisodesConsolidated").num_rows:
+                        return count
+                await asyncio.sleep(0.2)
+        return 0
+
+    assert asyncio.run(counted()) == (memory == "true")
 
 
 @pytest.mark.full

@@ -388,6 +388,27 @@ def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(serve
     assert (answer.status_code, "Fog" in answer.text) == (404, False)
 
 
+@pytest.mark.row("X-13", "MEM-10")
+@pytest.mark.parametrize("tag", ["quicksilver", "saltmarsh"])
+def test_a_search_for_a_tag_finds_the_tagged_text_first(server: Served, pearl: Belongings, tag: str) -> None:
+    sentences = ("The bridge closed at noon.", "A heron stood in the reeds.", "The baker sold out of rye.",
+                 "Two sails turned south.", "Snow lay on the eastern roofs.")  # fmt: skip
+    given = [{"reflection": text, "tags": ["harbour"]} for text in sentences]
+    given[3]["tags"] = ["harbour", tag]
+
+    async def stored_and_found() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        async with AsyncClient(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
+            stored = await memory.remember_all(given)
+            return stored, (await memory.search(tag, store="episodes"))["results"]
+
+    if tag == "quicksilver":
+        with Client(server.url, server.tokens[PEARL], golem=pearl.heir) as memory:
+            stored, found = memory.remember_all(given), memory.search(tag, store="episodes")["results"]
+    else:
+        stored, found = asyncio.run(stored_and_found())
+    assert found[0]["id"] == stored["stored"][3]["episode_id"]
+
+
 def test_a_client_finds_the_server_of_a_home_and_says_when_none_runs(
     server: Served, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,12 @@
-"""Routes of the server: all that the application has, and a path or a method that calls each."""
+"""Routes of the server: all that the application has, a path or a method that calls each, and their stated answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import httpx
+from jsonschema import Draft202012Validator
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.server.application import Application
@@ -73,3 +77,23 @@ def routes_by(root: Path, method: str) -> set[str]:
         """Stand at /mcp, where it is never called."""
 
     return {route.path for route in application.routes(protocol) if method in (route.methods or ())}
+
+
+def compare(answer: httpx.Response, stated: dict[str, Any], document: dict[str, Any]) -> None:
+    """Check that an answer has the fields of the document and no other, in each row too."""
+    assert answer.status_code == 200, answer.text
+    schema = stated["responses"]["200"]["content"]["application/json"]["schema"]
+    checked = Draft202012Validator({**closed(schema), "components": document["components"]})
+    faults = [(error.json_path, error.message) for error in checked.iter_errors(answer.json())]
+    assert faults == [], answer.url
+
+
+def closed(part: Any) -> Any:
+    """Return a schema in which no object has further fields than those that it states."""
+    if isinstance(part, list):
+        return [closed(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {key: closed(value) for key, value in part.items()} | (
+        {"additionalProperties": False} if isinstance(part.get("properties"), dict) and "type" in part else {}
+    )

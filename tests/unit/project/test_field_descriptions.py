@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.events.record_json import life_json_schema, record_json_schema, report_json_schema
 from bardo_pipeline.server.application import OPERATIONS
 from bardo_pipeline.server.openapi.openapi_document import openapi_document
+from bardo_pipeline.server.openapi.row_schemas import FIELD_TEXTS
 from bardo_pipeline.tools.catalogue import TOOLS
 
 SCHEMAS = {
@@ -49,3 +51,23 @@ def test_each_parameter_of_a_route_has_a_description() -> None:
         for described in methods.values():
             for parameter in described.get("parameters", ()):
                 assert parameter["description"], (path, parameter["name"])
+
+
+def test_each_field_in_an_answer_is_described_and_each_text_is_used() -> None:
+    described = dict(at_any_depth(openapi_document(OPERATIONS, "1")))
+    assert [name for name, text in described.items() if not text] == []
+    texts = yaml.safe_load(FIELD_TEXTS.read_text())
+    assert {*texts.values()} <= {*described.values()}
+
+
+def at_any_depth(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and description of each field of each object in a schema."""
+    if isinstance(part, dict):
+        fields_here = part.get("properties") if "type" in part else None
+        for name, field in (fields_here or {}).items():
+            yield f"{path}.{name}", field.get("description", "") or field.get("$ref", "")
+        for key, value in part.items():
+            yield from at_any_depth(value, f"{path}.{key}")
+    elif isinstance(part, list):
+        for number, value in enumerate(part):
+            yield from at_any_depth(value, f"{path}.{number}")
