@@ -140,6 +140,7 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
         page = f"{url}/assets/fct_tier_costs?view=overview"
         opened(session, page, ["dbt_docs"], log)
         plot = "return [...document.images].some(i => i.src.startsWith('data:image/svg') && i.naturalWidth > 0)"
+        click(session, "Show Markdown")
         until_true(session, plot)
         screenshot(session, pictures, "plot")
         follow(session, f"{server.url}/docs/dbt/", server.tokens[None], "dbt")
