@@ -14,6 +14,7 @@ import duckdb
 from dagster_dbt import DagsterDbtTranslator, DbtProject
 
 from assets.metadata import Seen, materialized
+from assets.plots import plots_of
 from assets.resources import DERIVE, LazyStores
 from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.errors import MartsRefused
@@ -122,11 +123,12 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
         "path": dg.MetadataValue.path(stores.home.warehouse),
         "dbt_docs": dg.MetadataValue.url(f"{server_url(stores.home.root)}/docs/dbt/"),
     }  # fmt: skip
-    digests = _digests(stores.home)
+    digests, plots = _read_marts(stores.home)
     for spec in SPECS:
         name = spec.key.to_user_string()
+        facts = more | ({"plot": plots[name]} if name in plots else {})
         yield materialized(
-            stores, name, seen, digests[name], rows_written=report.rows[name], version=seen.log_version, more=more
+            stores, name, seen, digests[name], rows_written=report.rows[name], version=seen.log_version, more=facts
         )
     yield from _judged(report.tests)
 
@@ -141,8 +143,10 @@ def _judged(tests: Sequence[DataTest]) -> Iterator[dg.AssetCheckResult]:
         )  # fmt: skip
 
 
-def _digests(home: Home) -> dict[str, Digest]:
+def _read_marts(home: Home) -> tuple[dict[str, Digest], dict[str, dg.MarkdownMetadataValue]]:
+    """Return the digest of each mart, and the plots."""
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
         names = [spec.key.to_user_string() for spec in SPECS]
-        return {n: Digest.of(connection.sql(f"from warehouse.{n}").to_arrow_table()) for n in names}
+        digests = {n: Digest.of(connection.sql(f"from warehouse.{n}").to_arrow_table()) for n in names}
+        return digests, plots_of(connection)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.shared_texts import shared_texts
 from bardo_pipeline.tools.call_tool import call_tool
 from bardo_pipeline.tools.consolidation import (
     CONSOLIDATE,
@@ -33,7 +34,9 @@ class DueConsolidation(NamedTuple):
 def due_consolidations(context: DerivationContext, now: datetime) -> list[DueConsolidation]:
     """Return the living golems with a cluster of waiting episodes whose consolidation is due, by id."""
     born, dead = (set(context.life(kind)["golem_id"].to_pylist()) for kind in ("GolemBorn", "DeathDeclared"))
-    due = ((golem_id, _reason(context, golem_id, now)) for golem_id in sorted(born - dead))
+    with shared_texts(context, now) as texts:
+        with_texts = (born - dead).intersection(texts.index.keys)
+    due = ((golem_id, _reason(context, golem_id, now)) for golem_id in sorted(with_texts))
     return [DueConsolidation(golem_id, why) for golem_id, why in due if why is not None]
 
 

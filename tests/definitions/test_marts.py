@@ -1,5 +1,6 @@
 """The assets of the marts: their checks are dbt's data tests, and a failed test keeps the old warehouse."""
 
+from base64 import b64decode
 from pathlib import Path
 
 import dagster as dg
@@ -8,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from assets import marts
+from assets.plots import PLOTS
 from assets.resources import LazyStores
 from bardo_pipeline.errors import MartsRefused
 from tests.conftest import copy_home
@@ -54,5 +56,12 @@ def test_a_build_materializes_each_mart_and_passes_each_check(marts_home: Path, 
     result = build(copy_home(marts_home, tmp_path / "home"))
     made = {event.asset_key for event in result.get_asset_materialization_events()}
     assert made == {spec.key for spec in marts.SPECS}
+    plotted = {}
+    for event in result.get_asset_materialization_events():
+        if plot := event.materialization.metadata.get("plot"):
+            image = b64decode(str(plot.value).partition("base64,")[2].rstrip(")"))
+            plotted[event.asset_key.to_user_string()] = image.count(b"<polyline")
+    assert plotted.keys() == PLOTS.keys(), "the home has costs, active entries and deaths"
+    assert plotted["fct_tier_costs"] == 3, "a curve for each tier"
     passed = {(c.asset_key, c.check_name) for c in result.get_asset_check_evaluations() if c.passed}
     assert passed == {(spec.asset_key, spec.name) for spec in marts.CHECKS.values()}

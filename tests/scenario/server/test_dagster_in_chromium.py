@@ -18,12 +18,13 @@ import pytest
 from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
 from definitions import defs
 from tests.conftest import copy_home
+from tests.support.homes.served_homes import served
 from tests.support.processes.browser import Browser, browser, needs_chromium
 from tests.support.processes.dagster_daemon import ROOT, below, kill
 
 pytestmark = [needs_chromium, pytest.mark.full, pytest.mark.row("P-3")]
 
-PATIENCE = 240.0
+PATIENCE, CLICK_SECONDS = 240.0, 30.0
 PLACE = "/locations/bardo"
 
 
@@ -67,6 +68,37 @@ def click(session: Browser, words: str) -> None:
     session.command("POST", f"/element/{next(iter(found.values()))}/click")
 
 
+def clicked_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+    """Return the runs of the curator that no schedule launched, the newest first."""
+    runs = instance.get_runs(dg.RunsFilter(job_name="curator_job"))
+    return [run for run in runs if "dagster/schedule_name" not in run.tags]
+
+
+def follow(session: Browser, address: str, token: str, words: str) -> None:
+    """Click the link to a page of the server, which opens in a new window; sign in there and wait for these words."""
+    until_true(session, f"return [...document.links].some(link => link.href.startsWith('{address}'))")
+    script = f"[...document.links].find(link => link.href.startsWith('{address}')).click()"
+    before = set(session.command("GET", "/window/handles"))
+    session.run(script)
+    opened_windows: set[str] = set()
+    deadline = time.monotonic() + PATIENCE
+    while not opened_windows:
+        assert time.monotonic() < deadline, f"the link to {address} opens no window"
+        opened_windows = set(session.command("GET", "/window/handles")) - before
+    session.command("POST", "/window", handle=opened_windows.pop())
+    if "Give a token" in session.text():
+        session.run(f"document.querySelector('input[name=token]').value = '{token}'; document.forms[0].submit()")
+    session.wait_for(words)
+
+
+def until_true(session: Browser, script: str) -> None:
+    """Wait until a script returns true."""
+    deadline = time.monotonic() + PATIENCE
+    while not session.run(script):
+        assert time.monotonic() < deadline, f"{script} stays false on {session.text()[:500]}"
+        time.sleep(0.5)
+
+
 def screenshot(session: Browser, folder: Path, name: str) -> None:
     picture = base64.b64decode(session.command("GET", "/screenshot"))
     (folder / f"{name}.png").write_bytes(picture)
@@ -78,22 +110,35 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
     pictures.mkdir(parents=True, exist_ok=True)
     specs = list(defs.resolve_all_asset_specs())
     groups = sorted({spec.group_name or "default" for spec in specs})
-    with dagster_ui(root, log) as url, browser(tmp_path) as session:
+    with served(root) as server, dagster_ui(root, log) as url, browser(tmp_path) as session:
         for group in groups:
             names = [spec.key.path[-1] for spec in specs if spec.group_name == group]
             opened(session, f"{url}{PLACE}/asset-groups/{group}/list", names, log)
             screenshot(session, pictures, f"group-{group}")
 
         opened(session, f"{url}{PLACE}/jobs/curator_job", ["Materialize all"], log)
-        click(session, "Materialize all")
         instance_folder = dagster_environment(root)["DAGSTER_HOME"]
         with dg.DagsterInstance.from_config(instance_folder) as instance:
-            deadline = time.monotonic() + PATIENCE
-            while not instance.get_runs_count(
-                dg.RunsFilter(job_name="curator_job", statuses=[dg.DagsterRunStatus.SUCCESS])
-            ):
-                assert time.monotonic() < deadline, log.read_text()[-3000:]
+            deadline, clicked_at = time.monotonic() + PATIENCE, float("-inf")
+            while not (runs := clicked_runs(instance)) or runs[0].status != dg.DagsterRunStatus.SUCCESS:
+                shown = session.text()[:1_000]
+                assert time.monotonic() < deadline, (
+                    f"{[run.status for run in runs]}: {shown}; {log.read_text()[-3000:]}"
+                )
+                if not runs and time.monotonic() >= clicked_at + CLICK_SECONDS:  # the page may not have been ready
+                    click(session, "Materialize all")
+                    clicked_at = time.monotonic()
                 time.sleep(1.0)
-            (run,) = instance.get_runs(dg.RunsFilter(job_name="curator_job"), limit=1)
+        run = runs[0]
         opened(session, f"{url}/runs/{run.run_id}", ["Success"], log)
         screenshot(session, pictures, "run")
+
+        page = f"{url}/assets/fct_tier_costs?view=overview"
+        opened(session, page, ["dbt_docs"], log)
+        plot = "return [...document.images].some(i => i.src.startsWith('data:image/svg') && i.naturalWidth > 0)"
+        until_true(session, plot)
+        screenshot(session, pictures, "plot")
+        follow(session, f"{server.url}/docs/dbt/", server.tokens[None], "dbt")
+        opened(session, f"{url}/assets/verdicts?view=overview", ["data_docs", "Data Docs"], log)
+        follow(session, f"{server.url}/docs/data/", server.tokens[None], "Data Docs")
+        screenshot(session, pictures, "data-docs")
