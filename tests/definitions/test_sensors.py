@@ -1,7 +1,12 @@
 """Sensors and the schedule: they request a run for due work until a run has done it."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +15,7 @@ import dagster as dg
 import pytest
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._grpc.client import DagsterGrpcClient
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
@@ -257,6 +263,22 @@ class TestRunLauncher:
             port = freed.getsockname()[1]
         health = self.health({GRPC_INFO_TAG: json.dumps({"host": "127.0.0.1", "port": port})})
         assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "its code server has ended")
+
+    def test_the_proxy_of_the_ui_answers_about_a_run(self, tmp_path: Path) -> None:
+        (tmp_path / "none.py").write_text("import dagster as dg\ndefs = dg.Definitions()\n")
+        place = tmp_path / "server.socket"
+        command = [sys.executable, "-m", "dagster", "code-server", "start", "--socket", str(place), "-f", "none.py"]
+        environment = {**os.environ, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+        with subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True) as server:
+            try:
+                client, deadline = DagsterGrpcClient(socket=str(place)), time.monotonic() + 120
+                while client.health_check_query() != "SERVING":
+                    assert time.monotonic() < deadline, "the code server does not start"
+                    time.sleep(0.2)
+                health = self.health({GRPC_INFO_TAG: json.dumps({"host": "localhost", "socket": str(place)})})
+            finally:
+                os.killpg(server.pid, signal.SIGKILL)
+        assert (health.status, health.msg) == (WorkerStatus.NOT_FOUND, "its code server does not have it")
 
     def test_a_run_without_a_code_server_is_unknown(self) -> None:
         assert self.health({}).status is WorkerStatus.UNKNOWN
