@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -28,6 +29,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import copy_home
 from tests.scenario.api.test_example_agents import KEEPER
 from tests.support.homes.served_homes import served
+from tests.support.homes.server_routes import compare
 from tests.support.homes.spool_homes import Place
 from tests.support.homes.tool_homes import ToolHome
 from tests.support.records.log_queries import died
@@ -152,6 +154,13 @@ def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_
     assert kinds == {"insight", "heuristic", "warning"}
     with served(made.root, OWNER) as running, Client(running.url, running.tokens[OWNER], golem=made.golem) as client:
         warned = client.warnings_for(action, situation)["warnings"]
+        document = httpx.get(f"{running.url}/openapi.json", trust_env=False, timeout=60).json()
+        for name, wanted in (("advice", {}), ("warnings", {"action": action})):
+            given = {"conditions": json.dumps(situation), **wanted}
+            path, headers = f"{running.url}/v1/golems/{made.golem}/{name}", running.headers(OWNER)
+            answer = httpx.get(path, params=given, headers=headers, trust_env=False, timeout=60)
+            assert all(answer.json()[field] for field in ("rules", "warnings") if field in answer.json())
+            compare(answer, document["paths"][f"/v1/golems/{{golem_id}}/{name}"]["get"], document)
     assert warned
     known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
     assert {row["text"] for row in warned} <= known

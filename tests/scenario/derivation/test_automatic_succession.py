@@ -15,7 +15,7 @@ import pytest
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import graves
+from bardo_pipeline.derivation.death.graveyard import golem_document, graves
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.legacy.death_queries import (
@@ -25,6 +25,7 @@ from bardo_pipeline.derivation.legacy.death_queries import (
     credit_micros,
     dead_golem,
     standing_of,
+    successions_document,
 )
 from bardo_pipeline.derivation.reports.home_health import Successions, health_of
 from bardo_pipeline.derivation.succession.succeed import (
@@ -42,6 +43,7 @@ from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.home_jobs import succession_job
 from sensors.home_sensors import successions_due
 from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
+from tests.support.homes.server_routes import faults_of
 from tests.support.processes.bardo_command import bardo
 
 pytestmark = [pytest.mark.row("INH-18"), pytest.mark.full]
@@ -151,6 +153,12 @@ def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationCont
     assert "compared" in shown
     assert "halted" in shown
     assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
+    listed, described = successions_document(stores), golem_document(stores, dead)
+    assert listed["successions"]
+    assert described["succession"]
+    assert described["last_steps"]
+    assert faults_of(listed, "/v1/reports/golem-successions") == []
+    assert faults_of(described, "/v1/golems/{golem_id}") == []
 
 
 def test_failed_provisioning_is_retried_at_its_recorded_times(stores: DerivationContext) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 from jsonschema import Draft202012Validator
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.server.application import Application
 from bardo_pipeline.server.callers import Doorkeeper
+from bardo_pipeline.server.openapi.answer_fields import answer_schemas
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
@@ -86,6 +88,13 @@ def compare(answer: httpx.Response, stated: dict[str, Any], document: dict[str, 
     checked = Draft202012Validator({**closed(schema), "components": document["components"]})
     faults = [(error.json_path, error.message) for error in checked.iter_errors(answer.json())]
     assert faults == [], answer.url
+
+
+def faults_of(document: dict[str, Any], path: str) -> list[str]:
+    """Return the faults of a document beside the schema of the GET route that answers with it."""
+    (schema,) = answer_schemas("GET", path)
+    plain = orjson.loads(orjson.dumps(document))
+    return [f"{error.json_path}: {error.message}" for error in Draft202012Validator(closed(schema)).iter_errors(plain)]
 
 
 def closed(part: Any) -> Any:
