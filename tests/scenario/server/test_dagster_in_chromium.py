@@ -68,10 +68,27 @@ def click(session: Browser, words: str) -> None:
     session.command("POST", f"/element/{next(iter(found.values()))}/click")
 
 
-def clicked_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Return the runs of the curator that no schedule launched, the newest first."""
-    runs = instance.get_runs(dg.RunsFilter(job_name="curator_job"))
-    return [run for run in runs if "dagster/schedule_name" not in run.tags]
+def launched(session: Browser, root: Path, page: str, pictures: Path, log: Path) -> dg.DagsterRun:
+    """Launch the job of a page by clicks, and return its run after its success."""
+    opened(session, page, ["Materialize all"], log)
+    deadline, clicked_at = time.monotonic() + PATIENCE, float("-inf")
+    with dg.DagsterInstance.from_config(dagster_environment(root)["DAGSTER_HOME"]) as instance:
+        while not (runs := clicked_runs(instance, page.rpartition("/")[2])) or not runs[0].is_success:
+            assert time.monotonic() < deadline, f"{runs}; {session.text()[:1000]}; {log.read_text()[-3000:]}"
+            if "Are you sure?" in session.text():  # an asset that the job reads was not materialized yet
+                click(session, "Confirm")
+                screenshot(session, pictures, "confirmed")
+            elif not runs and time.monotonic() >= clicked_at + CLICK_SECONDS:  # the page may not have been ready
+                click(session, "Materialize all")
+                clicked_at = time.monotonic()
+            time.sleep(1.0)
+    return runs[0]
+
+
+def clicked_runs(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRun]:
+    """Return the runs of a job that no schedule and no sensor launched, the newest first."""
+    runs = instance.get_runs(dg.RunsFilter(job_name=job))
+    return [run for run in runs if not {"dagster/schedule_name", "dagster/sensor_name"} & run.tags.keys()]
 
 
 def follow(session: Browser, address: str, token: str, words: str) -> None:
@@ -116,23 +133,7 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
             opened(session, f"{url}{PLACE}/asset-groups/{group}/list", names, log)
             screenshot(session, pictures, f"group-{group}")
 
-        opened(session, f"{url}{PLACE}/jobs/curator_job", ["Materialize all"], log)
-        instance_folder = dagster_environment(root)["DAGSTER_HOME"]
-        with dg.DagsterInstance.from_config(instance_folder) as instance:
-            deadline, clicked_at = time.monotonic() + PATIENCE, float("-inf")
-            while not (runs := clicked_runs(instance)) or runs[0].status != dg.DagsterRunStatus.SUCCESS:
-                shown = session.text()[:1_000]
-                assert time.monotonic() < deadline, (
-                    f"{[run.status for run in runs]}: {shown}; {log.read_text()[-3000:]}"
-                )
-                if "Are you sure?" in session.text():  # no dream or bundle was materialized yet
-                    click(session, "Confirm")
-                    screenshot(session, pictures, "confirmed")
-                elif not runs and time.monotonic() >= clicked_at + CLICK_SECONDS:  # the page may not have been ready
-                    click(session, "Materialize all")
-                    clicked_at = time.monotonic()
-                time.sleep(1.0)
-        run = runs[0]
+        run = launched(session, root, f"{url}{PLACE}/jobs/curator_job", pictures, log)
         assert "Detected run worker status" not in log.read_text(), "a run that works is not taken for a lost one"
         opened(session, f"{url}/runs/{run.run_id}", ["Success"], log)
         screenshot(session, pictures, "run")
@@ -144,6 +145,7 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
         until_true(session, plot)
         screenshot(session, pictures, "plot")
         follow(session, f"{server.url}/docs/dbt/", server.tokens[None], "dbt")
-        opened(session, f"{url}/assets/verdicts?view=overview", ["data_docs", "Data Docs"], log)
+        launched(session, root, f"{url}{PLACE}/jobs/death_job", pictures, log)
+        opened(session, f"{url}/assets/verdicts?view=overview", ["data_docs"], log)
         follow(session, f"{server.url}/docs/data/", server.tokens[None], "Data Docs")
         screenshot(session, pictures, "data-docs")
