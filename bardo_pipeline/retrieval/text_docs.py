@@ -91,8 +91,11 @@ def lone_doc(doc_id: str, text: str, place: int, sort: str) -> Doc:
 
 def _named(outcome: Mapping[str, Any], names: tuple[str, ...]) -> str:
     """Return the value of the first of these names, if it is a word or a number."""
-    values = (outcome.get(name) for name in names)
-    return next((str(value) for value in values if isinstance(value, str | int | float) and str(value).strip()), "")
+    for name in names if outcome else ():
+        value = outcome.get(name)
+        if isinstance(value, str | int | float) and (word := str(value)).strip():
+            return word
+    return ""
 
 
 def _values(outcome: Any, speaker: str) -> list[str]:
