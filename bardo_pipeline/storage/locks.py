@@ -29,14 +29,15 @@ _open: set[Handle] = set()
 
 
 def open_lock_file(path: Path, *, create: bool = True) -> Handle:
-    """Open a lock file; create it if `create`. Raises FileNotFoundError if it or its folder is missing.
+    """Open a lock file or a folder; create a file if `create`. Raises FileNotFoundError if it or its folder is missing.
 
     A link to a lock file, as in the temporary home of an inspection, may be locked by a user who cannot write it.
     """
     try:
         handle = Handle(os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS) or not path.is_symlink():
+        is_refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        if error.errno != errno.EISDIR and not (is_refused and path.is_symlink()):
             raise
         handle = Handle(os.open(path, os.O_RDONLY))  # enough for flock
     _open.add(handle)

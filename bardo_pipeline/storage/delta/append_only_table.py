@@ -5,7 +5,7 @@ Source: facts ("Delta"): a kept handle, statistics on few columns, no clean-up a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -34,6 +34,9 @@ from bardo_pipeline.storage.home import sync_file, sync_folder, writing_to
 
 _PART_ROWS = 100_000
 _READ_ATTEMPTS = 5  # a reader retries if compaction deleted a file before it was opened
+
+Facts = Mapping[str, str]
+"""Texts stored in a commit."""
 
 
 class Part(NamedTuple):
@@ -73,7 +76,7 @@ class AppendOnlyTable:
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._checkpoint: int | None = None
-        self._facts: tuple[int, dict[str, str]] = (-1, {})
+        self._facts: tuple[int, Facts] = (-1, {})
         self._stats_columns = tuple(stats_columns)
         try:
             self._handle = commits.opened(path)
@@ -128,7 +131,7 @@ class AppendOnlyTable:
         return self._commits.transaction(app)
 
     def append(
-        self, table: pa.Table, *, transactions: Mapping[str, int], facts: Mapping[str, str] | None = None
+        self, table: pa.Table, *, transactions: Mapping[str, int], facts: Callable[[Facts], Facts] | None = None
     ) -> int | None:
         """Append the rows in one commit with these transactions (app -> increasing number).
 
@@ -137,7 +140,7 @@ class AppendOnlyTable:
 
         Parameters
         ----------
-        facts : texts stored in the commit (`facts`)
+        facts : makes the facts of the commit from those of the commit before, which may be of another process
         """
         self.checkpointed_version()
         if self.done(transactions):
@@ -183,7 +186,7 @@ class AppendOnlyTable:
         adds: Sequence[Added],
         *,
         transactions: Mapping[str, int],
-        facts: Mapping[str, str] | None = None,
+        facts: Callable[[Facts], Facts] | None = None,
         version: int | None = None,
     ) -> int | None:
         """Commit files; see `append`. Without a commit, the files are deleted.
@@ -221,7 +224,7 @@ class AppendOnlyTable:
         self,
         adds: Sequence[Added],
         transactions: Mapping[str, int],
-        facts: Mapping[str, str] | None,
+        facts: Callable[[Facts], Facts] | None,
         version: int | None,
     ) -> int | None:
         """Commit at the next free version; None if another process committed the transactions meanwhile."""
@@ -232,7 +235,7 @@ class AppendOnlyTable:
             actions = commits.write_actions(
                 "Append",
                 max(add.modified_ms for add in adds),
-                facts or {},
+                {} if facts is None else facts(self._facts_at(candidate - 1)),
                 added=adds,
                 transactions=transactions,
                 metadata=self._widened_metadata(),
@@ -313,9 +316,11 @@ class AppendOnlyTable:
         at = rows.schema.get_field_index("version")
         return rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), version))
 
-    def facts(self) -> dict[str, str]:
+    def facts(self) -> Facts:
         """Return the texts stored in the newest commit."""
-        version = self.version
+        return self._facts_at(self.version)
+
+    def _facts_at(self, version: int) -> Facts:
         if self._facts[0] != version:
             facts = commits.facts_of(commits.commit_path(self.path, version))
             self._facts = version, {name: value for name, value in facts.items() if isinstance(value, str)}

@@ -28,6 +28,7 @@ from bardo_pipeline.storage.checksums import MARK, checked_content, checksum, fi
 from bardo_pipeline.storage.delta.checksum_manifest import CHECKPOINT, COMMIT
 from bardo_pipeline.storage.delta.parquet_io import bounds_of
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder, writing_to
+from bardo_pipeline.storage.locks import held_if_free
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints; each commit since the last one slows an open by 0.05 ms (measured)."""
@@ -447,12 +448,17 @@ class Commits:
         self._read_transactions(newest)
 
     def checkpoint_if_due(self, *, durable: bool) -> bool:
-        """Write a checkpoint every CHECKPOINT_COMMITS commits, because opening the table reads each later commit."""
+        """Write a checkpoint every CHECKPOINT_COMMITS commits, because opening the table reads each later commit.
+
+        One process at a time writes them, because a checkpoint and its checksum are two files.
+        """
         version = self.version
-        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # another handle may have written one
-            self._checkpointed = newest_checkpoint(self._table, version) or 0
         if version < self._checkpointed + CHECKPOINT_COMMITS:
             return False
-        put_checkpoint(self._table, version, durable=durable)
+        with held_if_free(self._table / "_delta_log") as is_free:
+            self._checkpointed = newest_checkpoint(self._table, version) or 0  # another handle may have written one
+            if not is_free or version < self._checkpointed + CHECKPOINT_COMMITS:
+                return False
+            put_checkpoint(self._table, version, durable=durable)
         self._checkpointed = version
         return True

@@ -119,12 +119,13 @@ class ReplaceableTable:
         ----------
         only : values of the key's first column to which the rows are limited
         """
-        first = self.spec.key[0]
         keys = None if only is None else pa.array(sorted(set(only)), pa.string())
         if keys is not None and buckets is None:
             buckets = self.buckets(keys.to_pylist())
-        state = self._state()
-        wanted = None if buckets is None else set(buckets)
+        return self._rows_at(self._state(), None if buckets is None else set(buckets), keys)
+
+    def _rows_at(self, state: _State, wanted: set[int] | None, keys: pa.Array | None = None) -> pa.Table:
+        first = self.spec.key[0]
         paths = sorted(state.files if wanted is None else state.files_with(wanted))
         condition = None if keys is None else ds.field(first).isin(keys)
         try:
@@ -187,7 +188,7 @@ class ReplaceableTable:
         buckets: set[int],
         *,
         upto: Mapping[str, int] | None = None,
-        note: Mapping[str, object] | None = None,
+        note: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Written:
         """Replace all rows of these buckets by these rows, in one commit.
 
@@ -197,11 +198,11 @@ class ReplaceableTable:
         ----------
         rows : in any order
         upto : app -> number that the app reaches with this commit (`done`)
-        note : values kept in the commit (`noted`)
+        note : values kept in the commits from now on, over those of the same names (`noted`)
 
         Raises
         ------
-        StoreError : the disk refuses a write, or another process committed in the meantime
+        StoreError : the disk refuses a write, or another process changed these buckets in the meantime
         """
         state = self._state()
         version = self._replace(state, sorted_by(rows.cast(self.spec.schema), self.spec.key), buckets, upto, note)
@@ -213,7 +214,7 @@ class ReplaceableTable:
         keys: Iterable[str],
         *,
         upto: Mapping[str, int] | None = None,
-        note: Mapping[str, object] | None = None,
+        note: Mapping[str, Mapping[str, str]] | None = None,
     ) -> Written:
         """Replace the rows with these values in the key's first column; keep all other rows. See `replace`."""
         keys = set(keys)
@@ -238,7 +239,7 @@ class ReplaceableTable:
 
     def _read_checked(self, state: _State, buckets: set[int]) -> pa.Table:
         """Read all rows of these buckets before rewriting them. Raises StoreError where they contradict a digest."""
-        rows = self.read(buckets)
+        rows = self._rows_at(state, buckets)
         digests = Digest.of_each(rows, self._bucket_column(rows))
         if any(digests.get(b, EMPTY) != state.digests.get(b, EMPTY) for b in buckets):
             raise DamagedError(self.path, "it has other rows than its newest commit says")
@@ -250,12 +251,33 @@ class ReplaceableTable:
         rows: pa.Table,
         buckets: set[int],
         upto: Mapping[str, int] | None,
-        note: Mapping[str, object] | None,
+        note: Mapping[str, Mapping[str, str]] | None,
     ) -> int:
-        """Commit these rows, sorted by key, as the content of these buckets; return the version."""
+        """Commit these rows, sorted by key, as the content of these buckets; return the version.
+
+        A commit that another process made meanwhile is kept if it left these buckets unchanged.
+        """
         self.columns.check_writable(self.path)
         new_digests = Digest.of_each(rows, self._bucket_column(rows))
         assert set(new_digests) <= buckets, f"{self.name}: rows outside the buckets that are replaced"
+        while not self._put(state, rows, buckets, new_digests, upto or {}, note or {}):
+            newest = self._state()
+            if self._partitioned or any(newest.digests.get(b) != state.digests.get(b) for b in buckets):
+                raise StoreError(f"{self.path}: version {newest.version} was taken meanwhile: derive again")
+            state = newest
+        self._partitioned = False
+        return state.version + 1
+
+    def _put(
+        self,
+        state: _State,
+        rows: pa.Table,
+        buckets: set[int],
+        new_digests: Mapping[int, Digest],
+        upto: Mapping[str, int],
+        note: Mapping[str, Mapping[str, str]],
+    ) -> bool:
+        """Commit these rows after this state; return False if another process took the version."""
         digests = {**state.digests, **{b: new_digests.get(b, EMPTY) for b in buckets}}
         changed = {b for b in buckets if digests[b] != state.digests.get(b, EMPTY)}
         removed = set(state.files) if self._partitioned else state.files_with(changed)
@@ -267,6 +289,7 @@ class ReplaceableTable:
         bucket = self._bucket_column(rows)
         rows_of = [rows.filter(pa.array(np.isin(bucket, group))) for group in groups]
         new_paths: list[Path] = []
+        is_committed = False
         try:
             with writing_to(self.path):
                 new_paths.extend(map(self._write, rows_of))
@@ -274,20 +297,21 @@ class ReplaceableTable:
                     "digests": {str(b): d.listed for b, d in sorted(digests.items())},
                     "files": {path: group for path, group in state.files.items() if path not in removed}
                     | {path.name: group for path, group in zip(new_paths, groups, strict=True)},
-                    "note": note or {},
+                    "note": {**state.note, **{name: {**state.note.get(name, {}), **note[name]} for name in note}},
                 }
                 added = [
                     commits.described(self.path, path.name, part, self.spec.stats)
                     for path, part in zip(new_paths, rows_of, strict=True)
                 ]
-                self._commit(state.version + 1, sorted(removed), added, upto or {}, facts)
+                is_committed = self._commit(state.version + 1, sorted(removed), added, upto, facts)
         except BaseException:
-            if not commits.has_commit(self.path, state.version + 1):
+            is_committed = commits.has_commit(self.path, state.version + 1)  # perhaps this one, so its files stay
+            raise
+        finally:
+            if not is_committed:
                 for path in new_paths:
                     path.unlink(missing_ok=True)
-            raise
-        self._partitioned = False
-        return state.version + 1
+        return is_committed
 
     def _write(self, rows: pa.Table) -> Path:
         """Write and sync a new file; return its path."""
@@ -312,8 +336,8 @@ class ReplaceableTable:
         added: Sequence[Added],
         upto: Mapping[str, int],
         facts: Mapping[str, object],
-    ) -> None:
-        """Commit new files in place of others, durably. Raises StoreError if another process took the version."""
+    ) -> bool:
+        """Commit new files in place of others, durably; return False if another process took the version."""
         if added:
             sync_folder(self.path)
         self._commits.checkpoint_if_due(durable=True)
@@ -330,9 +354,9 @@ class ReplaceableTable:
             metadata=commits.metadata_as(commits.opened(self.path), schema) if self._partitioned else None,
         )
         if not commits.put_commit(self.path, version, actions, durable=True):
-            # maintenance deletes files that no commit names
-            raise StoreError(f"{self.path}: version {version} was taken meanwhile: derive again")
+            return False
         sync_folder(log)
+        return True
 
 
 def _joined(rows: pa.Table, columns: Sequence[str]) -> pa.Array:

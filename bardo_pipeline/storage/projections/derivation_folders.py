@@ -12,11 +12,15 @@ from pathlib import Path
 
 import orjson
 
+from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
 from bardo_pipeline.storage.delta.durable_commits import remove_note
 from bardo_pipeline.storage.home import Home, children, remove_tree, replace_file, sync_folder
 
 _NAME = "derivation.json"
+READERS, _DIVISION = "readers", "buckets.json"
+"""Folder of the checkpoints and caches of a derivation, and the file in it that names the number of hash buckets."""
+
 _PASSING = frozenset({".tmp", ".version"})
 """Suffixes of files that are not copied: a note of a version may be ahead of the commits that were copied before it."""
 
@@ -52,6 +56,34 @@ def description(folder: Path) -> Description | None:
         return Description(**fields, golems=None if golems is None else tuple(golems))
     except (FileNotFoundError, KeyError, TypeError):
         return None
+
+
+@dataclass(frozen=True)
+class HashBucket:
+    """The golems whose hash bucket in the log is `number` modulo `count`; number in [0, count)."""
+
+    number: int
+    count: int
+
+
+def bucket_count_of(folder: Path) -> int:
+    """Return the number of hash buckets into which a derivation divides the golems; 1 without a division."""
+    try:
+        return int(checked_json(folder / READERS / _DIVISION)["buckets"])
+    except (FileNotFoundError, DamagedError, KeyError, TypeError):
+        return 1
+
+
+def divide(folder: Path, count: int) -> None:
+    """Divide the golems of a derivation into hash buckets; the caller excludes all other derivations of the folder.
+
+    The checkpoints are deleted, because those of another division may lack what a retraction changed since.
+    """
+    shutil.rmtree(folder / READERS, ignore_errors=True)
+    sync_folder(folder)
+    if count > 1:
+        (folder / READERS).mkdir()
+        replace_file(folder / READERS / _DIVISION, json_with_checksum({"buckets": count}))
 
 
 def derivation_folders(home: Home) -> list[Path]:

@@ -20,7 +20,7 @@ from bardo_pipeline.events.record.arrow_columns import all_required, codes_of, c
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Facts
 from bardo_pipeline.storage.delta.durable_commits import commit_path, note_version, noted_version
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
@@ -77,8 +77,12 @@ class GrowingTable:
         advancing = {app: number for app, number in upto.items() if (last := done[app]) is None or last < number}
         if not advancing:
             return self._written(0, None)
-        total, turn = self.digest() + Digest.of(rows), self.turn
-        version = self.table.append(self._physical(rows, turn), transactions=advancing, facts=_facts(total, turn))
+        added = Digest.of(rows)
+        version = self.table.append(
+            self._physical(rows, self.turn),
+            transactions=advancing,
+            facts=lambda before: _facts(_total(before) + added, _turn(before)),
+        )
         return self._written(rows.num_rows, version)
 
     def repair(self, standing: pa.Table, wanted: pa.Table, because: pa.Array) -> Written:
@@ -97,9 +101,13 @@ class GrowingTable:
         back = standing.drop_columns(["because"]).append_column(HIDDEN.field("because"), because).filter(wrong)
         if not back.num_rows and not fresh.num_rows:
             return self._written(0, None)
-        total, turn = self.digest() - Digest.of(back.select(names)) + Digest.of(fresh), self.turn + 1
-        rows = pa.concat_tables([back.select(self.table.schema.names), self._physical(fresh, turn)])
-        version = self.table.append(rows.combine_chunks(), transactions={}, facts=_facts(total, turn))
+        removed, added = Digest.of(back.select(names)), Digest.of(fresh)
+        rows = pa.concat_tables([back.select(self.table.schema.names), self._physical(fresh, self.turn + 1)])
+        version = self.table.append(
+            rows.combine_chunks(),
+            transactions={},
+            facts=lambda before: _facts(_total(before) - removed + added, _turn(before) + 1),
+        )
         return self._written(rows.num_rows, version)
 
     def _physical(self, rows: pa.Table, turn: int) -> pa.Table:
@@ -110,8 +118,7 @@ class GrowingTable:
 
     def digest(self) -> Digest:
         """Return the digest of all valid rows."""
-        text = self.table.facts().get("digest")
-        return Digest(*orjson.loads(text)) if text else EMPTY
+        return _total(self.table.facts())
 
     @property
     def row_count(self) -> int:
@@ -121,7 +128,7 @@ class GrowingTable:
     @property
     def turn(self) -> int:
         """Number of repairs of the table."""
-        return int(self.table.facts().get("turn", 0))
+        return _turn(self.table.facts())
 
     @property
     def version(self) -> int:
@@ -222,7 +229,15 @@ def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     return contiguous(pc.binary_join_element_wise(*parts, turn, "\x1f"))
 
 
-def _facts(total: Digest, turn: int) -> dict[str, str]:
+def _total(facts: Facts) -> Digest:
+    return Digest(*orjson.loads(text)) if (text := facts.get("digest")) else EMPTY
+
+
+def _turn(facts: Facts) -> int:
+    return int(facts.get("turn", 0))
+
+
+def _facts(total: Digest, turn: int) -> Facts:
     return {"digest": orjson.dumps(total.listed).decode()} | ({"turn": str(turn)} if turn else {})
 
 

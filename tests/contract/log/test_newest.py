@@ -1,14 +1,18 @@
-"""The newest row of each golem: a cached result that is updated equals a full read."""
+"""The newest row of each golem: a cached result that is updated equals a full read; and writers that meet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta import append_only_table
+from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW
@@ -50,3 +54,41 @@ def test_the_cache_includes_rows_of_other_writers_and_drops_retracted_rows(tmp_p
     assert newest() == [("g-1", 2), ("g-2", 2)]
     table.append(versions("g-1", 3), {"g-1": 3})
     assert newest() == [("g-1", 3), ("g-2", 2)]
+
+
+@pytest.mark.row("P-2")
+def test_writers_that_meet_count_the_rows_of_both_in_the_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process commits after a writer has written its rows and before it commits them."""
+    table, another = table_in(tmp_path), table_in(tmp_path)
+    table.append(pa.concat_tables([versions("g-2", 1), versions("g-1", 1, 2)]), {"g-1": 2, "g-2": 1})
+    honest = append_only_table.write_parquet
+
+    def meet(write: Callable[[], object]) -> None:
+        def late(*args: Any, **more: Any) -> Path:
+            monkeypatch.setattr(append_only_table, "write_parquet", honest)
+            write()
+            return honest(*args, **more)
+
+        monkeypatch.setattr(append_only_table, "write_parquet", late)
+
+    def repair(by: GrowingTable, golem_id: str, *numbers: int) -> None:
+        standing = by.read(golems=[golem_id], hidden=True)
+        by.repair(standing, versions(golem_id, *numbers), pa.array(["a strike"] * standing.num_rows))
+
+    def agree(*wanted: tuple[str, int]) -> None:
+        for reader in (table, another, table_in(tmp_path)):
+            newest = reader.newest("version", ["version", "cycle"]).sort_by("golem_id")
+            assert list(zip(newest["golem_id"].to_pylist(), newest["version"].to_pylist(), strict=True)) == [*wanted]
+            assert reader.digest() == Digest.of(reader.read())
+
+    meet(lambda: another.append(versions("g-2", 2), {"g-2": 2}))
+    table.append(versions("g-1", 3), {"g-1": 3})
+    agree(("g-1", 3), ("g-2", 2))
+    meet(lambda: (repair(another, "g-2", 1), another.newest("version", ["version", "cycle"])))
+    repair(table, "g-1", 1)
+    agree(("g-1", 1), ("g-2", 1))
+    meet(lambda: repair(another, "g-2", 1, 2))
+    table.append(versions("g-1", 4), {"g-1": 4})
+    agree(("g-1", 4), ("g-2", 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,22 +175,54 @@ def test_a_table_writes_a_checkpoint_every_few_commits(tmp_path: Path) -> None:
     assert table_of(table.path).read().equals(rows_of({("g-1", "e"): number}))
 
 
+def write_before(monkeypatch: pytest.MonkeyPatch, write: Callable[[], object], step: str = "write_parquet") -> None:
+    """Let another process write during the next replace, after it has read the state and before this step of it."""
+    honest = getattr(replaceable_table, step)
+
+    def late(*args: object, **more: object) -> object:
+        monkeypatch.setattr(replaceable_table, step, honest)
+        write()
+        return honest(*args, **more)
+
+    monkeypatch.setattr(replaceable_table, step, late)
+
+
 @pytest.mark.row("P-2")
 def test_a_replace_that_conflicts_with_a_concurrent_replace_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
-    honest = replaceable_table.write_parquet
-
-    def late(*args: object, **more: object) -> Path:
-        monkeypatch.setattr(replaceable_table, "write_parquet", honest)
-        second.replace(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
-        return honest(*args, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(replaceable_table, "write_parquet", late)
+    write_before(monkeypatch, lambda: second.replace(rows_of({("g-2", "e"): 2}), set(range(BUCKETS))))
     with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
         first.replace(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     assert first.read().equals(rows_of({("g-2", "e"): 2}))
+    assert len(list(first.path.glob("*.parquet"))) == 1, "the refused file is left"
+
+
+@pytest.mark.row("P-2")
+@pytest.mark.parametrize("upserts", [True, False])
+@pytest.mark.parametrize("step", ["sorted_by", "write_parquet"])
+def test_a_replace_keeps_a_concurrent_replace_of_other_buckets_in_the_same_file(
+    upserts: bool, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
+    known = {(g, "e"): 1 for g in GOLEMS}
+    first.replace(rows_of(known), set(range(BUCKETS)), note={"seen": {"a": "1", "b": "1"}})
+    own = {bucket_of("g-1", BUCKETS)}
+    other = next(g for g in GOLEMS if bucket_of(g, BUCKETS) not in own)
+    second_rows = {key: 7 if key[0] == other else mean for key, mean in known.items()}
+    theirs = {bucket_of(other, BUCKETS)}
+    rows, note = rows_of(within(second_rows, theirs)), {"seen": {"b": "2"}}
+    write_before(monkeypatch, lambda: second.replace(rows, theirs, upto={other: 3}, note=note), step)
+    wanted = second_rows | {("g-1", "e"): 9}
+    if upserts:
+        first.upsert(rows_of({("g-1", "e"): 9}), by=("golem_id", "entry_id"), upto={"g-1": 4})
+    else:
+        first.replace(rows_of(within(wanted, own)), own, upto={"g-1": 4}, note={"seen": {"a": "3"}})
+    for reader in (first, second, table_of(first.path)):
+        assert (reader.read().equals(rows_of(wanted)), reader.digest()) == (True, Digest.of(rows_of(wanted)))
+        assert (reader.done(other), reader.done("g-1")) == (3, 4)
+        assert reader.noted("seen") == {"a": "1" if upserts else "3", "b": "2"}
 
 
 @pytest.mark.row("P-2")
