@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +26,19 @@ from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder
 from bardo_pipeline.storage.embedding.embedders import embedder_version, open_embedder
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, bucket_of
 from bardo_pipeline.storage.log.configuration_events import with_recorded_operations
 from bardo_pipeline.storage.log.embedding_table import EmbeddingLog
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.owner_log import LogOfOwner
 from bardo_pipeline.storage.log.snapshot import LogAsOf, LogOfGolems
-from bardo_pipeline.storage.projections.derivation_folders import Description, describe
+from bardo_pipeline.storage.projections.derivation_folders import (
+    Description,
+    HashBucket,
+    bucket_count_of,
+    describe,
+    divide,
+)
 from bardo_pipeline.storage.projections.owner_projections import ProjectionsOfOwner
 from bardo_pipeline.storage.projections.projections import Projections
 
@@ -51,6 +58,7 @@ class DerivationContext:
     frozen : reason for which nothing may be derived; None if it may
     beside : a side derivation, not in force
     owner : the owner to whom log and projections are limited; None for the whole home
+    bucket : the hash bucket whose golems alone are derived; None for all golems
     """
 
     home: Home
@@ -63,12 +71,15 @@ class DerivationContext:
     frozen: str | None = None
     beside: bool = False
     owner: str | None = None
+    bucket: HashBucket | None = None
     _life: pa.Table | None = field(default=None, init=False)
     _life_seen: int | None = field(default=None, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
     _born: tuple[pa.Table | None, frozenset[str]] = field(default=(None, frozenset()), init=False)
-    _embedder: Embedder | None = field(default=None, init=False)
+    _embedders: list[Embedder] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The embedder, once it is open."""
+
     _opening: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
     _folds: dict[tuple[str, ...], tuple[int, Any]] = field(default_factory=dict, init=False)
     """Kinds of life events to the version of the log and the result of `_fold`."""
@@ -219,13 +230,13 @@ class DerivationContext:
     def embedder(self) -> Embedder:
         """The embedder, opened on first use by one thread, for which the others wait."""
         with self._opening:
-            if self._embedder is None:
-                self._embedder = open_embedder(self.embedder_name, self.home.models)
-            return self._embedder
+            if not self._embedders:
+                self._embedders.append(open_embedder(self.embedder_name, self.home.models))
+            return self._embedders[0]
 
     def share_embedder(self, embedder: Embedder) -> None:
         """Use an embedder that other contexts use too."""
-        self._embedder = embedder
+        self._embedders[:] = [embedder]
 
     @cached_property
     def text_index_key(self) -> tuple[str, ...]:
@@ -234,16 +245,56 @@ class DerivationContext:
         place, policy = str(self.home.root.resolve()), self.policy
         return place, self.log.table_id, self.embedder.identity.key, policy.hash, policy.search.model_dump_json()
 
+    def in_bucket(self, bucket: HashBucket) -> DerivationContext:
+        """Return the same stores for the derivation of one hash bucket."""
+        limited = copy.copy(self)
+        limited.bucket = bucket
+        return limited
+
+    @property
+    def part(self) -> str:
+        """Suffix of what a hash bucket saves under a name of its own; empty for all golems."""
+        return f"-{self.bucket.number}-of-{self.bucket.count}" if self.bucket and self.bucket.count > 1 else ""
+
+    def holds(self, golem_id: str) -> bool:
+        """Return whether this context derives a golem."""
+        return self.bucket is None or self.holds_bucket(bucket_of(golem_id, self.home.bucket_count))
+
+    def holds_bucket(self, bucket: int) -> bool:
+        """Return whether this context derives the golems of a bucket of the log."""
+        return self.bucket is None or bucket % self.bucket.count == self.bucket.number
+
+    def by_bucket(self) -> list[DerivationContext]:
+        """Return a context for each hash bucket into which the golems are divided; itself if they are not divided."""
+        count = bucket_count_of(self.projections.root)
+        if self.bucket is not None or count == 1:
+            return [self]
+        return [self.in_bucket(HashBucket(number, count)) for number in range(count)]
+
     @contextmanager
     def deriving(self) -> Iterator[None]:
-        """Hold the lock for deriving into these projections. Raises DerivationError if they are frozen."""
+        """Hold the lock for deriving into these projections; that of a bucket excludes all but other buckets.
+
+        Raises DerivationError if they are frozen, or if another process divides the golems otherwise meanwhile.
+        """
         assert self.owner is None, "a view of one owner is read, never derived into: use `whole`"
         if self.frozen is not None:
             raise DerivationError(self.frozen)
-        self.projections.root.mkdir(parents=True, exist_ok=True)
-        with self.home.lock(f"derive-{self.projections.root.name}"):
-            if self.projections.root.parent == self.home.derivations:
-                describe(self.projections.root, self.description)
+        root, lock, bucket = self.projections.root, f"derive-{self.projections.root.name}", self.bucket
+        root.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as held:
+            if bucket is not None:
+                if bucket_count_of(root) != bucket.count:
+                    with self.home.lock(lock):
+                        divide(root, bucket.count)
+                held.enter_context(self.home.lock(lock, shared=True))
+                held.enter_context(self.home.lock(f"{lock}-{bucket.number}"))
+                if (count := bucket_count_of(root)) != bucket.count:
+                    raise DerivationError(f"another process derives {count} buckets, not {bucket.count}: derive again")
+            else:
+                held.enter_context(self.home.lock(lock))
+            if root.parent == self.home.derivations:
+                describe(root, self.description)
             yield
 
     @property

@@ -27,7 +27,10 @@ _GROWING_TABLES = ("curation", "cycles", "playbooks")
 
 def derive_curation(context: DerivationContext) -> list[Written]:
     """Curate all closed cycles that are not on record, and again those that a retraction touches."""
-    return _Curations().update(context)
+    written = _Curations().update(context)
+    if context.bucket is None:
+        follow_adoption(context)
+    return written
 
 
 def require_curated(context: DerivationContext, golems: Iterable[str]) -> None:
@@ -66,7 +69,7 @@ def commit_curation(context: DerivationContext, state: CuratorState, golems: Set
 
 
 class _Curations(IncrementalProjection):
-    name = "curation"
+    name, by_golem = "curation", True
 
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Curate touched golems again from their first touched cycle; the grimoire is written last."""
@@ -95,7 +98,7 @@ class _Curations(IncrementalProjection):
         grimoire = context.projections.replaceable("grimoire")
         reader = CycleReader(context, self.name, EVIDENCE_COLUMNS, left_out, ordered=False)
         upto, batches = reader.batches(grimoire.done)
-        newborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if grimoire.done(g) is None]
+        newborn = [g for g in queries.born_golems(context) if grimoire.done(g) is None]
         golems = sorted({*upto, *newborn})
         state = load_state(context, golems, left_out) if golems else None
         for batch in batches:
@@ -103,7 +106,6 @@ class _Curations(IncrementalProjection):
                 state.advance(batch.records, batch.cycle, batch.upto)
         written = [] if state is None else commit_curation(context, state)
         reader.advance(batch)
-        follow_adoption(context)
         return written
 
 
@@ -137,7 +139,8 @@ def follow_adoption(context: DerivationContext) -> None:
     mark = context.home.playbooks / _MARK
     if mark.exists() and mark.read_text() == context.derivation_id:
         return
-    write_playbooks(context, context.projections.growing("playbooks").read())
-    draft = mark.with_name(f"{_MARK}.draft")
-    draft.write_text(context.derivation_id)
-    draft.replace(mark)
+    with context.deriving():
+        write_playbooks(context, context.projections.growing("playbooks").read())
+        draft = mark.with_name(f"{_MARK}.draft")
+        draft.write_text(context.derivation_id)
+        draft.replace(mark)

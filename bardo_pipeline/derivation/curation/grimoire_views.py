@@ -77,16 +77,19 @@ def elders(context: DerivationContext, reached: Mapping[str, int] | None = None)
 
 
 class _GrimoireView(RecomputedProjection):
+    by_golem = True
+
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def recompute(self, context: DerivationContext) -> list[Written]:
+    def write(self, context: DerivationContext) -> list[Written]:
         """Replace the view in the buckets in which the grimoire, the lessons or the elders changed."""
         name, table = self._name, context.projections.replaceable(self._name)
         sources: dict[int, str] = {}
         for source in ("grimoire", "lessons"):
             for bucket, digest in context.projections.replaceable(source).digests().items():
-                sources[bucket] = f"{sources.get(bucket, '')}{source[0]}{digest.low:x}{digest.high:x}"
+                if context.holds_bucket(bucket):
+                    sources[bucket] = f"{sources.get(bucket, '')}{source[0]}{digest.low:x}{digest.high:x}"
         old = elders(context) if name == "crossings" else set()
         signatures = dict(sources)
         for bucket, golem_id in sorted((bucket_of(g, context.home.bucket_count), g) for g in old):

@@ -53,7 +53,7 @@ class DreamResult:
 
 
 class _Dreams(IncrementalProjection):
-    name, sources = "dreams", ("curation",)
+    name, sources, by_golem = "dreams", ("curation",), True
 
     def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
         """Dream the derived cycles of touched golems again, from the dream before the first touched cycle."""
@@ -244,15 +244,21 @@ def _records_since_dream(
 
 def early_dreams(context: DerivationContext) -> str | None:
     """Describe the dreams that tagged episodes or imports make due early; None without any."""
+    triggers = [trigger for part in context.by_bucket() for trigger in _triggers(part)]
+    counts = [f"{triggers.count(code)} for {name}" for code, name in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
+    return "dreams are due: " + ", ".join(counts) if TAG in triggers or IMPORT in triggers else None
+
+
+def _triggers(context: DerivationContext) -> list[int]:
+    """Return the trigger of each due dream, by code."""
     closed, left_out = _closed_and_curated(context), context.left_out()
     moving = {g for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
     if not moving:
-        return None
+        return []
     past = load_dream_state(context, moving, {}, left_out)
     batch = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out).next_batch(past.last.get, closed.get)
-    triggers = _due_dreams(context, queries.rows_of_golems(batch.records, moving), past).due.began_by.tolist()
-    counts = [f"{triggers.count(code)} for {name}" for code, name in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
-    return "dreams are due: " + ", ".join(counts) if TAG in triggers or IMPORT in triggers else None
+    due = _due_dreams(context, queries.rows_of_golems(batch.records, moving), past).due
+    return list(map(int, due.began_by))
 
 
 def pending_dream_work(context: DerivationContext) -> str | None:

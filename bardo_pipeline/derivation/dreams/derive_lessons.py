@@ -27,26 +27,29 @@ from bardo_pipeline.storage.delta.table_digest import Written
 
 
 class _Lessons(RecomputedProjection):
-    def recompute(self, context: DerivationContext) -> list[Written]:
+    by_golem = True
+
+    def write(self, context: DerivationContext) -> list[Written]:
         """Replace the lessons in the buckets with new or retracted hypotheses or new orders about lessons.
 
         New hypothesis rows are applied to the standing lessons. The lessons of a golem are made again from all its
         hypotheses after a retraction, or after an owner's order about a lesson. Pages of playbooks follow the lessons.
         """
-        add_missing_sections(context)
         table, hypotheses = context.projections.replaceable("lessons"), context.projections.growing("hypotheses")
-        seen, version = table.noted("hypotheses").get("version"), hypotheses.table.version
+        key = f"version{context.part}"
+        seen, version = table.noted("hypotheses").get(key), hypotheses.table.version
         since, noted_orders = None if seen is None else int(seen), table.noted("orders")
         new_rows, remade = HYPOTHESIS_SCHEMA.empty_table(), set()
         if since != version:
-            new_rows = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
-            remade = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
+            new_rows = queries.rows_derived(context, hypotheses.read(since_version=since)).cast(HYPOTHESIS_SCHEMA)
+            retracted = queries.rows_derived(context, hypotheses.taken_back(["golem_id"], since))
+            remade = set(retracted["golem_id"].to_pylist())
         if orders := context.overrides().events:
             lesson_ids = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
             new_orders = {
                 order.event_id: order.golem_id
                 for order in applied_orders(context)
-                if order.entry_id in lesson_ids and order.event_id not in noted_orders
+                if order.entry_id in lesson_ids and order.event_id not in noted_orders and context.holds(order.golem_id)
             }
             remade |= set(new_orders.values())
             noted_orders |= new_orders
@@ -58,12 +61,14 @@ class _Lessons(RecomputedProjection):
         rows = _lessons_after(context, table.read(buckets), new_rows, remade)
         write_changed_sections(context, {*upto, *remade}, rows)
         advancing = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
-        note = {"hypotheses": {"version": str(version)}, "orders": noted_orders}
+        note = {"hypotheses": {key: str(version)}, "orders": noted_orders}
         return [table.replace(rows, buckets, upto=advancing, note=note)]
 
 
 def update_lessons(context: DerivationContext) -> list[Written]:
     """Update the lessons to the hypotheses and the owners' orders."""
+    if context.bucket is None:
+        add_missing_sections(context)
     return _Lessons().update(context)
 
 

@@ -90,7 +90,8 @@ def add_missing_sections(context: DerivationContext) -> None:
     mark = context.home.playbooks / _MARK
     if mark.exists() or not context.is_in_force:
         return
-    lessons = context.projections.replaceable("lessons").read()
-    write_changed_sections(context, set(lessons["golem_id"].to_pylist()), lessons)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
+    with context.deriving():
+        lessons = context.projections.replaceable("lessons").read()
+        write_changed_sections(context, set(lessons["golem_id"].to_pylist()), lessons)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()

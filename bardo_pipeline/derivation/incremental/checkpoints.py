@@ -18,6 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
+from bardo_pipeline.storage.projections.derivation_folders import READERS
 
 _NAME = "place.json"
 _UNREADABLE = (FileNotFoundError, DamagedError, KeyError, TypeError)
@@ -75,13 +76,19 @@ class Checkpoint:
 
 
 def checkpoint_of(context: DerivationContext, consumer: str) -> Checkpoint:
-    """Return the checkpoint of a consumer in the context's derivation."""
-    return Checkpoint(consumer_folder(context, consumer))
+    """Return the checkpoint of a consumer in the context's derivation, or in its hash bucket."""
+    return Checkpoint(consumer_folder(context, f"{consumer}{context.part}"))
+
+
+def read_version(context: DerivationContext, consumer: str) -> int | None:
+    """Return the version up to which a consumer has read for all golems; None without a readable checkpoint."""
+    versions = [checkpoint_of(part, consumer).version for part in context.by_bucket()]
+    return None if None in versions else min(version for version in versions if version is not None)
 
 
 def consumer_folder(context: DerivationContext, consumer: str) -> Path:
     """Return the folder of a consumer's checkpoint and caches."""
-    return context.projections.root / "readers" / consumer
+    return context.projections.root / READERS / consumer
 
 
 def read_arrow(path: Path) -> pa.Table:

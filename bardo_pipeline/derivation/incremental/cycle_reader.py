@@ -18,7 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, deduplicated
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, deduplicated, rows_derived
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.append_only_table import Part
@@ -112,11 +112,11 @@ class CycleReader:
     def _read_parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
         """Return the log's version, the waiting records, and the new records in parts."""
         saved, version = self._checkpoint.load("waiting"), self._context.source.version
-        if saved is None:
-            return version, [], self._context.source.cycles_in_parts(self._columns)
-        is_behind = version > saved.version
-        parts = self._context.source.cycles_in_parts(self._columns, saved.version) if is_behind else iter(())
-        return version, [saved.rows.select(self._columns)], parts  # an earlier version saved more columns
+        waiting = [] if saved is None else [saved.rows.select(self._columns)]  # an earlier version saved more columns
+        if saved is not None and version <= saved.version:
+            return version, waiting, iter(())
+        parts = self._context.source.cycles_in_parts(self._columns, None if saved is None else saved.version)
+        return version, waiting, (part._replace(rows=rows_derived(self._context, part.rows)) for part in parts)
 
     def _whole_batch(
         self, held: _HeldRecords, done: Callable[[str], int | None], closed: Mapping[str, int], version: int

@@ -53,7 +53,27 @@ class Retraction:
         return table.repair(standing, wanted, tracking.retraction_event_ids(standing, self.causes, self.cycle_ticks))
 
 
-class IncrementalProjection(ABC):
+class Projection(ABC):
+    """A derived table or several.
+
+    by_golem: whether each row depends on one golem, so that a hash bucket of golems can be derived alone.
+    """
+
+    by_golem: bool = False
+
+    def update(self, context: DerivationContext) -> list[Written]:
+        """Bring the tables up to date, bucket by bucket if the golems are divided, and return what was written."""
+        assert self.by_golem or context.bucket is None, "a table across golems is derived for all golems"
+        with context.deriving():
+            parts = context.by_bucket() if self.by_golem else [context]
+            return [written for part in parts for written in self.write(part)]
+
+    @abstractmethod
+    def write(self, context: DerivationContext) -> list[Written]:
+        """Bring the rows of the context's golems up to date."""
+
+
+class IncrementalProjection(Projection):
     """A projection whose update costs only as much as its new input.
 
     name: its table, and its name as a consumer. sources: other projections that it reads, which handle a retraction
@@ -63,15 +83,14 @@ class IncrementalProjection(ABC):
     name: str
     sources: tuple[str, ...] = ()
 
-    def update(self, context: DerivationContext) -> list[Written]:
-        """Bring the tables up to date, and return what was written."""
-        with context.deriving():
-            cursor, left_out = tracking.RetractionCursor(context, self.name), context.left_out()
-            causes, written = cursor.pending(left_out, self.sources), list[Written]()
-            if causes:
-                written = self.retract(context, Retraction(causes, left_out, context.policy.curator.cycle_ticks))
-                cursor.mark_handled(cause.event_id for cause in causes)
-            return written + self.derive(context, left_out)
+    def write(self, context: DerivationContext) -> list[Written]:
+        """Handle the pending retractions, then derive the rows of new input."""
+        cursor, left_out = tracking.RetractionCursor(context, self.name), context.left_out()
+        causes, written = cursor.pending(left_out, self.sources), list[Written]()
+        if causes:
+            written = self.retract(context, Retraction(causes, left_out, context.policy.curator.cycle_ticks))
+            cursor.mark_handled(cause.event_id for cause in causes)
+        return written + self.derive(context, left_out)
 
     @abstractmethod
     def derive(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
@@ -89,6 +108,7 @@ class CycleProjection(IncrementalProjection):
     columns: of the records that it reads. in_batches: whether a long log is read and committed in batches.
     """
 
+    by_golem = True
     columns: tuple[str, ...]
     in_batches: bool = False
 
@@ -134,17 +154,8 @@ class RederivedProjection(CycleProjection):
         return [retraction.correct(table, rows, self.rows_again(context, first, upto, retraction.left_out))]
 
 
-class RecomputedProjection(ABC):
+class RecomputedProjection(Projection):
     """A replaceable table, recomputed whole for each key (owner, golem, proposition) with changed sources.
 
     A retraction changes the sources, so it is not handled separately.
     """
-
-    def update(self, context: DerivationContext) -> list[Written]:
-        """Bring the tables up to date, and return what was written."""
-        with context.deriving():
-            return self.recompute(context)
-
-    @abstractmethod
-    def recompute(self, context: DerivationContext) -> list[Written]:
-        """Replace the rows of the keys whose sources changed since the last update."""

@@ -79,11 +79,16 @@ def cycle_of(tick: Int64Array, cycle_ticks: int) -> Int64Array:
     return (np.asarray(tick) - 1) // cycle_ticks + 1
 
 
+def born_golems(context: DerivationContext) -> list[str]:
+    """Return the golems that were born and that the context derives, in the order of the log."""
+    return list(filter(context.holds, context.life("GolemBorn")["golem_id"].to_pylist()))
+
+
 def closed_through(context: DerivationContext) -> dict[str, int]:
-    """Return the last closed cycle of each golem that was born, 0 before the first."""
+    """Return the last closed cycle of each golem that was born and that the context derives, 0 before the first."""
     cycle_ticks = context.policy.curator.cycle_ticks
     contiguous = values_by_golem(context.source.heads(), "contiguous")
-    closed = {g: int(contiguous.get(g, 0)) // cycle_ticks for g in context.life("GolemBorn")["golem_id"].to_pylist()}
+    closed = {g: int(contiguous.get(g, 0)) // cycle_ticks for g in born_golems(context)}
     deaths = context.life_fields("DeathDeclared", "tick")
     for golem_id, tick in zip(deaths["golem_id"].to_pylist(), deaths["tick"].to_pylist(), strict=True):
         if golem_id in closed and contiguous.get(golem_id, 0) >= tick:
@@ -198,6 +203,13 @@ def counts_by_golem(rows: pa.Table) -> dict[str, int]:
 def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
     """Return the rows of these golems."""
     return rows.filter(_is_of(rows, golem_ids))
+
+
+def rows_derived(context: DerivationContext, rows: pa.Table) -> pa.Table:
+    """Return the rows of the golems that the context derives."""
+    if context.bucket is None:
+        return rows
+    return rows_of_golems(rows, filter(context.holds, pc.unique(rows["golem_id"]).to_pylist()))
 
 
 def rows_of_other_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:

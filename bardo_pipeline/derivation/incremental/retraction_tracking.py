@@ -23,6 +23,7 @@ from bardo_pipeline.errors import DamagedError
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.storage.checksums import checked_json, json_with_checksum
+from bardo_pipeline.storage.locks import held
 
 
 class RetractionCursor:
@@ -42,15 +43,17 @@ class RetractionCursor:
 
     def pending(self, left_out: LeftOut, after: Sequence[str] = ()) -> tuple[Cause, ...]:
         """Return the retractions to handle now: unhandled here, but handled by all consumers named in `after`."""
-        handled_ids = self.handled_ids() if left_out.causes else set()
-        causes = tuple(cause for cause in left_out.causes if cause.event_id not in handled_ids)
+        handled_ids, holds = self.handled_ids() if left_out.causes else set(), self._context.holds
+        causes = tuple(c for c in left_out.causes if c.event_id not in handled_ids and holds(c.golem_id))
         return handled_retractions(self._context, after).only(causes).causes if causes else ()
 
     def mark_handled(self, event_ids: Iterable[str]) -> None:
         """Add event ids to the handled ones, atomically."""
         event_ids = set(event_ids)
-        if event_ids:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+        if not event_ids:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with held(self._file.parent):
             draft = self._file.with_name(f".{self._file.name}")
             draft.write_bytes(json_with_checksum({"event_ids": sorted(self.handled_ids() | event_ids)}))
             os.replace(draft, self._file)

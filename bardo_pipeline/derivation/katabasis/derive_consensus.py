@@ -22,7 +22,7 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
 class _Consensus(RecomputedProjection):
-    def recompute(self, context: DerivationContext) -> list[Written]:
+    def write(self, context: DerivationContext) -> list[Written]:
         """Recount the questions on which votes were cast or retracted since the last count."""
         cache = DecisiveVotesCache(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
         changes = cache.changes()

@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     last_records,
     records_between,
     require_born,
+    rows_derived,
     rows_of_other_golems,
     values_by_golem,
 )
@@ -196,6 +197,7 @@ def _situation_decisions(context: DerivationContext) -> pa.Table:
         return saved.rows
     since = None if saved is None else saved.version
     rules = curation.read(list(RULE_COLUMNS), since_version=since, only=pc.field("source") == "pattern")
+    rules = rows_derived(context, rules)
     if saved is not None:
         rules = pa.concat_tables([saved.rows, rules])
     golems = rules["golem_id"].unique().to_pylist()
@@ -208,7 +210,7 @@ def _situation_decisions(context: DerivationContext) -> pa.Table:
 
 def _deaths_to_settle(context: DerivationContext, failures: GrowingTable) -> pa.Table:
     """Return deaths that confirm failures which are not derived yet; the last cycles of their golems are derived."""
-    deaths = curated_deaths(context)
+    deaths = rows_derived(context, curated_deaths(context))
     is_due = [
         (failures.done(g) or 0) >= cycle and failures.done(_DEATH + g) is None
         for g, cycle in values_by_golem(deaths, "cycle").items()
@@ -217,7 +219,7 @@ def _deaths_to_settle(context: DerivationContext, failures: GrowingTable) -> pa.
 
 
 class _Scars(RecomputedProjection):
-    def recompute(self, context: DerivationContext) -> list[Written]:
+    def write(self, context: DerivationContext) -> list[Written]:
         """Replace the scars of owners with changed failures or new deaths."""
         failures, checkpoint = context.projections.growing("failures"), checkpoint_of(context, "scars")
         version, deaths = failures.table.version, deaths_with_ticks(context)

@@ -54,7 +54,7 @@ LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbo
 
 
 class _Libraries(RecomputedProjection):
-    def recompute(self, context: DerivationContext) -> list[Written]:
+    def write(self, context: DerivationContext) -> list[Written]:
         """Replace the libraries of owners whose sources changed since the last derivation."""
         library = context.projections.replaceable("library")
         signed, seen = _signatures(context), library.noted("owners")

@@ -19,8 +19,12 @@ from bardo_pipeline.errors import EmbedderMismatch, EmbeddingPaused
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.retrieval.embedder_drift import REFERENCE_TEXTS, drift_of, norm_variance_of
 from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
+from bardo_pipeline.storage.locks import held_if_free
 from bardo_pipeline.storage.log.embedding_table import Checked
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
+
+_SHARES = 4
+"""Shares of texts for each hash bucket: a share is the most by which one bucket embeds longer than another."""
 
 
 def recorded_vectors(context: DerivationContext, texts: Sequence[str], now: datetime) -> tuple[list[str], pa.Table]:
@@ -36,9 +40,35 @@ def recorded_vectors(context: DerivationContext, texts: Sequence[str], now: date
     by_hash = {h: text for h, text in zip(hashes, texts, strict=True) if h not in on_record}
     if by_hash:
         _check_model(context, now)
-        _record(context, by_hash, now)
+        _record_missing(context, by_hash, now)
         vectors = context.log.vectors(identity.key, hashes)
     return hashes, vectors
+
+
+def _record_missing(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> None:
+    """Embed and record texts. Hash buckets that run at once share the texts that several of them lack.
+
+    The texts have shares, and each bucket begins at another one. One bucket at a time embeds a share, and it leaves out
+    what others recorded. A bucket comes back to the shares at which others work when it has embedded the rest.
+    """
+    if context.bucket is None:
+        _record(context, by_hash, now)
+        return
+    count, first = _SHARES * context.bucket.count, _SHARES * context.bucket.number
+
+    def embed(share: int) -> None:
+        hashes = [h for h in by_hash if int(h[:8], 16) % count == share]
+        on_record = set(context.log.vectors(context.embedder.identity.key, hashes)["text_hash"].to_pylist())
+        if missing := {h: by_hash[h] for h in hashes if h not in on_record}:
+            _record(context, missing, now)
+
+    later: list[int] = []
+    for share in (*range(first, count), *range(first)):
+        with held_if_free(context.home.locks / f"embed-{share}.lock") as is_free:
+            (embed if is_free else later.append)(share)
+    for share in later:
+        with context.home.lock(f"embed-{share}"):
+            embed(share)
 
 
 def embed_new(context: DerivationContext, by_hash: dict[str, str], now: datetime) -> tuple[list[str], Float32Array]:
@@ -126,9 +156,10 @@ def suspect_count(context: DerivationContext) -> int:
 
 def _check_model(context: DerivationContext, now: datetime) -> None:
     """Check the model if a check is due; raise EmbeddingPaused if the last verdict is critical."""
-    last = last_check(context)
-    if last is None or now - last.at >= timedelta(days=context.policy.embedding.drift_days):
-        last = check_drift(context, now=now)
+    with context.home.lock("drift"):  # of two buckets that embed at once, one checks
+        last = last_check(context)
+        if last is None or now - last.at >= timedelta(days=context.policy.embedding.drift_days):
+            last = check_drift(context, now=now)
     if last.drift.verdict == "critical":
         raise EmbeddingPaused(
             f"{context.embedder.identity} no longer gives its recorded vectors: {'; '.join(last.drift.says)} (checked "

@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
 from bardo_pipeline.derivation.incremental.incremental_projection import RederivedProjection
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of, rows_derived
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -47,7 +47,7 @@ def _signs(context: DerivationContext) -> pa.Table:
         return cached_signs
     columns = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
     since = None if cached is None else cached.version
-    signs = signs_of(curation.read(columns, since_version=since), cached_signs)
+    signs = signs_of(rows_derived(context, curation.read(columns, since_version=since)), cached_signs)
     checkpoint.save(version, signs=signs)
     return signs
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
+from bardo_pipeline.derivation.incremental.checkpoints import read_version
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, values_by_golem
 from bardo_pipeline.derivation.legacy.death_queries import (
     halted_successions,
@@ -224,7 +224,7 @@ def _lag(context: DerivationContext, reader: str, done: Done, derived_at: dateti
 
 def _closed_since(context: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
     """Return when the first of these cycles (golem -> cycle) closed: when its last record was written."""
-    place = checkpoint_of(context, reader).version
+    place = read_version(context, reader)
     rows = context.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
     wanted = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
     number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), context.policy.curator.cycle_ticks), 1)

@@ -66,14 +66,19 @@ class Compared:
 def derive_everything(
     context: DerivationContext, *, now: datetime, on_step: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Update all projections to the log, causes first. Verdicts and publications are events and not derived here."""
-    steps: tuple[tuple[str, Callable[[], object]], ...] = (
+    """Update all projections to the log, causes first. Verdicts and publications are events and not derived here.
+
+    The context of a hash bucket updates the tables by golem only; the next update of all golems adds the others.
+    """
+    by_golem: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(context)),
         ("credits", lambda: derive_credits(context)),
         ("dreams", lambda: derive_dreams(context)),
         *((name, partial(derive_grimoire_views, context, name)) for name in GRIMOIRE_VIEWS),
         ("episodes", lambda: derive_episodes(context, now=now)),
         ("failures", lambda: derive_failures(context)),
+    )
+    across_golems: tuple[tuple[str, Callable[[], object]], ...] = (
         ("scars", lambda: derive_scars(context)),
         ("votes", lambda: derive_votes(context)),
         ("consensus", lambda: derive_consensus(context)),
@@ -81,7 +86,7 @@ def derive_everything(
         ("candidates", lambda: derive_candidates(context)),
         ("library", lambda: derive_library(context)),
     )
-    for name, derive in steps:
+    for name, derive in (*by_golem, *(across_golems if context.bucket is None else ())):
         on_step(name)
         derive()
 
