@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated
 from uuid import uuid4
 
@@ -28,11 +29,13 @@ from bardo_pipeline.derivation.legacy.bundle_store import stale_bundles
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.strikes_and_reorgs import Recorded, depth_after, reorg, strike
 from bardo_pipeline.derivation.versions import rebuild as versions
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, MemoryGateError, NoticeError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.owner_log import golems_in_view, require_visible
 from bardo_pipeline.storage.operations.inspected_home import inspected_home
+from bardo_pipeline.storage.projections.derivation_folders import HashBucket
 from bardo_pipeline.storage.projections.projections import withdrawals
 from bardo_pipeline.storage.warehouse import build
 from bardo_pipeline.storage.warehouse.owner_database import query_of_owner
@@ -44,9 +47,19 @@ def derive(
     home: opt.Home = None,
     marts: Annotated[bool, Option(help="Build the warehouse (dbt).")] = True,
     embedder: opt.Embedder = None,
+    bucket: Annotated[
+        str | None,
+        Option(help="Derive the tables by golem of one hash bucket alone: NUMBER/COUNT, 0/2 and 1/2 for halves."),
+    ] = None,
 ) -> None:
-    """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed."""
+    """Derive every table from the log, judge and publish bundles, build the warehouse; Dagster is not needed.
+
+    Processes with --bucket run at once, one for each bucket; a run without it afterwards derives all other tables.
+    """
     context = open_whole(home, embedder)
+    if bucket is not None:
+        _derive_bucket(context, bucket)
+        return
     _consolidate(context, MemoryGate.of(os.environ))
     with spinner("deriving") as on_step:
         derived = derive_home(context, clock=now, marts=marts, data_docs=f"derive-{uuid4()}", on_step=on_step)
@@ -54,6 +67,24 @@ def derive(
     say(f"{cycles:,} cycles derived, as of log version {version}")
     _print_derived(derived)
     _post_notices(context)
+    context.log.close()
+
+
+def _derive_bucket(context: DerivationContext, name: str) -> None:
+    """Derive the tables by golem of a hash bucket, given as NUMBER/COUNT. Raises ConfigError for another name."""
+    count_max = context.home.bucket_count
+    match = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", name)
+    number, count = map(int, match.groups()) if match else (0, 0)
+    if not number < count <= count_max:
+        raise ConfigError(
+            f"--bucket {name}: write NUMBER/COUNT, as in 0/2, with a number below the count and {count_max} as the "
+            "highest count"
+        )
+    part = context.in_bucket(HashBucket(number, count))
+    with spinner("deriving") as on_step:
+        derive_everything(part, now=now(), on_step=on_step)
+    golems = sum(map(part.holds, context.golem_ids()))
+    say(f"bucket {number} of {count} with {golems:,} golems derived, as of log version {context.log.version}")
     context.log.close()
 
 
