@@ -35,7 +35,7 @@ BLOODSTAIN_SCHEMA = pa.schema(
 )
 
 
-@projection("failures", "katabasis", deps=[CYCLES, LIFE_EVENTS, "curation"])
+@projection("failures", "katabasis", deps=[CYCLES, LIFE_EVENTS, "curation"], by_golem=True)
 def failures(home: LazyStores) -> Iterable[Written]:
     """One row per confirmed failure of a golem: action, effect, cause and confidence.
 

@@ -1,7 +1,5 @@
 """Assets of memory: episodes, their index, decisions, grimoire, playbooks, credits, facts, links, crossings, dreams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import dagster as dg
@@ -9,7 +7,7 @@ import pyarrow.compute as pc
 
 from assets import metadata
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
-from assets.resources import DERIVE, LazyStores
+from assets.resources import BY_GOLEM, DERIVE, LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
@@ -64,8 +62,8 @@ _SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_SPECS, name="curate", pool=DERIVE)
-def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
+@dg.multi_asset(specs=_SPECS, name="curate", **BY_GOLEM)
+def curate(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Curate every closed cycle that has no decisions yet. A second run finds nothing to do.
 
     Withdrawals from heirs, caused by strikes and reorgs, are recorded first, so that this run applies them too.
@@ -73,7 +71,7 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
     stores = home.stores
     withdraw(stores, now=home.now())
     seen = metadata.Seen.before(stores)
-    written = derive_curation(stores)
+    written = [row for part in home.parts(context) for row in derive_curation(part.stores)]
     for spec in _SPECS:
         name = spec.key.to_user_string()
         more = {"lineage": _lineage(stores)} if name == "grimoire" else None
@@ -98,7 +96,7 @@ def _lineage(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"{metadata.markdown_table(rows).value}\n\n{hint}")
 
 
-@metadata.projection("credits", "curation", deps=[CYCLES, "curation", "grimoire"])
+@metadata.projection("credits", "curation", deps=[CYCLES, "curation", "grimoire"], by_golem=True)
 def credits(home: LazyStores) -> Iterable[Written]:
     """One row per golem, cycle and retrieved or judged entry: how often it helped and how often it misled.
 
@@ -108,7 +106,7 @@ def credits(home: LazyStores) -> Iterable[Written]:
     return derive_credits(home.stores)
 
 
-@metadata.projection("episodes", "memory", "onnx", deps=[CYCLES, LIFE_EVENTS, VECTORS])
+@metadata.projection("episodes", "memory", "onnx", deps=[CYCLES, LIFE_EVENTS, VECTORS], by_golem=True)
 def episodes(home: LazyStores) -> Iterable[Written]:
     """One row per episode: a notable tick with its text and vector.
 
@@ -148,7 +146,7 @@ def _searched(stores: DerivationContext) -> dict[str, float | int]:
     return {"lists_looked_at": mark.approximate.looked_at, "recall": mark.approximate.recall_ppm / PPM}
 
 
-@metadata.projection("facts", "memory", deps=["grimoire", "lessons"])
+@metadata.projection("facts", "memory", deps=["grimoire", "lessons"], by_golem=True)
 def facts(home: LazyStores) -> Iterable[Written]:
     """One row per golem and level: usual gas price, volume or slippage at a protocol.
 
@@ -158,7 +156,7 @@ def facts(home: LazyStores) -> Iterable[Written]:
     return derive_grimoire_views(home.stores, "facts")
 
 
-@metadata.projection("links", "memory", deps=["grimoire", "lessons"])
+@metadata.projection("links", "memory", deps=["grimoire", "lessons"], by_golem=True)
 def links(home: LazyStores) -> Iterable[Written]:
     """One row per related pair of a golem's entries: agreeing, differing in one condition, or causal.
 
@@ -168,7 +166,7 @@ def links(home: LazyStores) -> Iterable[Written]:
     return derive_grimoire_views(home.stores, "links")
 
 
-@metadata.projection("crossings", "memory", deps=["grimoire", "lessons"])
+@metadata.projection("crossings", "memory", deps=["grimoire", "lessons"], by_golem=True)
 def crossings(home: LazyStores) -> Iterable[Written]:
     """One row per entry with own evidence: whether it may cross to other golems, by which gate, or why not.
 
@@ -208,12 +206,12 @@ _DREAM_SPECS = [
 ]
 
 
-@dg.multi_asset(specs=_DREAM_SPECS, name="dream", pool=DERIVE)
-def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
+@dg.multi_asset(specs=_DREAM_SPECS, name="dream", **BY_GOLEM)
+def dream(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive every due dream of curated cycles. A second run finds nothing to do."""
     stores = home.stores
     seen = metadata.Seen.before(stores, ["curation"])
-    written = derive_dreams(stores)
+    written = [row for part in home.parts(context) for row in derive_dreams(part.stores)]
     more = {"hypotheses": {"fate": _fate(stores)}, "dreams": {"began_by": _began_by(stores)}}
     more["lessons"] = {"taught": _taught(stores)}
     for spec in _DREAM_SPECS:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import yaml  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
-from assets.resources import DERIVE, LazyStores
+from assets.resources import BY_GOLEM, DERIVE, LazyStores
 from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.events.life.events import KIND_OF
@@ -167,6 +167,7 @@ def projection(
     *kinds: str,
     deps: Sequence[dg.AssetKey | str],
     more: Callable[[DerivationContext], Mapping[str, Any]] | None = None,
+    by_golem: bool = False,
 ) -> Callable[[Callable[[LazyStores], Iterable[Written]]], dg.AssetsDefinition]:
     """Decorate a function that derives one projection; the asset takes its name and docstring.
 
@@ -174,6 +175,7 @@ def projection(
     ----------
     deps : upstream assets; a materialization records the versions of the projections among them (strings)
     more : further metadata, computed after the derivation
+    by_golem : whether each row depends on one golem
     """
 
     def decorate(derive: Callable[[LazyStores], Iterable[Written]]) -> dg.AssetsDefinition:
@@ -182,13 +184,13 @@ def projection(
             name=derive.__name__,
             deps=deps,
             description=inspect.getdoc(derive),
-            pool=DERIVE,
+            **(BY_GOLEM if by_golem else {"pool": DERIVE}),
             **of_table(table, group, *kinds),
         )
-        def asset(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+        def asset(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
             stores = home.stores
             seen = Seen.before(stores, [name for name in deps if isinstance(name, str)])
-            written = derive(home)
+            written = [row for part in home.parts(context) for row in derive(part)]
             facts = more(stores) if more else None
             return projected(stores, table, seen, written, asset=derive.__name__, more=facts)
 

@@ -60,6 +60,12 @@ class HomeSettings(ProcessSettings):
     embedders: Path | None = Field(None, description="Folder of model files that several homes share.")
 
 
+class DerivationSettings(ProcessSettings):
+    """The derivation under Dagster."""
+
+    buckets: int = Field(1, ge=1, le=64, description="Hash buckets of golems, a partition each of the assets by golem.")
+
+
 class NoticeSettings(ProcessSettings):
     """The receiver of notices."""
 

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
+from assets.resources import ALL_BUCKETS
+
 DUE_TAG, WHY_TAG = "bardo/due", "bardo/why"
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=30), timedelta(hours=1)
 
@@ -20,6 +22,7 @@ ACTIVE = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+PARTITIONED_JOBS = ("curator_job", "death_job", "dream_job")
 _ATTEMPTS_READ = 16  # attempts after which the pause has its maximum
 
 
@@ -46,7 +49,12 @@ def request_due(
             again = (ended_at + pause).strftime("%H:%M:%S")
             return dg.SkipReason(f"{why}; attempt {attempts} ended without it, and the next one follows at {again} UTC")
     earlier = instance.get_runs_count(dg.RunsFilter(tags={DUE_TAG: key}))
-    return dg.RunRequest(run_key=f"{key}-{earlier + 1}", tags={DUE_TAG: key, WHY_TAG: why})
+    return dg.RunRequest(run_key=f"{key}-{earlier + 1}", tags={DUE_TAG: key} | tags_of(job_name, why))
+
+
+def tags_of(job_name: str, why: str) -> dict[str, str]:
+    """Return the tags of a requested run: its reason, and all partitions if the job's assets by golem have some."""
+    return {WHY_TAG: why} | (ALL_BUCKETS if job_name in PARTITIONED_JOBS else {})
 
 
 def is_active(instance: dg.DagsterInstance, job_name: str) -> bool:

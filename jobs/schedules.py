@@ -15,7 +15,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.tools.due_consolidations import due_consolidations
 from bardo_pipeline.tools.memory_gate import ENABLED, MemoryGate
 from jobs import home_jobs
-from jobs.run_requests import WHY_TAG, is_active
+from jobs.run_requests import is_active, tags_of
 
 Decision = dg.RunRequest | dg.SkipReason
 
@@ -58,13 +58,15 @@ def scheduled(
 def every_ten_minutes(home: LazyStores) -> Decision:
     """Run the curator if there is pending work."""
     pending = home_jobs.pending_work(home.stores)
-    return dg.SkipReason("no cycle closed since the last run") if pending is None else _run(pending)
+    return (
+        dg.SkipReason("no cycle closed since the last run") if pending is None else _run(home_jobs.curator_job, pending)
+    )
 
 
 @scheduled(home_jobs.maintenance_job, "25 * * * *", "Every hour, between two runs of the curator.")
 def every_hour(home: LazyStores) -> Decision:
     """Maintain the home."""
-    return _run(f"the log is at version {home.stores.log.version}")
+    return _run(home_jobs.maintenance_job, f"the log is at version {home.stores.log.version}")
 
 
 @scheduled(
@@ -76,7 +78,11 @@ def every_hour(home: LazyStores) -> Decision:
 def dreams_every_four_hours(home: LazyStores) -> Decision:
     """Run the dream job if there is pending work."""
     pending = derive_dreams.pending_dream_work(home.stores)
-    return dg.SkipReason("no cycle closed since the last dreams") if pending is None else _run(pending)
+    return (
+        dg.SkipReason("no cycle closed since the last dreams")
+        if pending is None
+        else _run(home_jobs.dream_job, pending)
+    )
 
 
 @scheduled(home_jobs.verification_job, "45 3 * * *", "Every night.")
@@ -100,7 +106,7 @@ def proposals_every_four_hours(home: LazyStores) -> Decision:
     living = living_golems(home.stores)
     if not living and not home.stores.policy.gateway.phrases_testaments:
         return dg.SkipReason("no golem is alive")
-    return _run(f"{len(living)} living golems")
+    return _run(home_jobs.proposal_job, f"{len(living)} living golems")
 
 
 @scheduled(
@@ -114,7 +120,9 @@ def every_quarter_hour(home: LazyStores) -> Decision:
     if not MemoryGate.of(os.environ).is_open:
         return dg.SkipReason(f"the memory tools are closed: {ENABLED} is not true, or the learning profile is inactive")
     due = due_consolidations(home.stores, home.now())
-    return dg.SkipReason("no consolidation is due") if not due else _run(f"{due[0].golem_id}: {due[0].why}")
+    if not due:
+        return dg.SkipReason("no consolidation is due")
+    return _run(home_jobs.consolidation_job, f"{due[0].golem_id}: {due[0].why}")
 
 
 @scheduled(home_jobs.drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")
@@ -123,5 +131,5 @@ def every_week(home: LazyStores) -> Decision:
     return dg.RunRequest() if any(home.stores.log.identities()) else dg.SkipReason("no text was embedded yet")
 
 
-def _run(why: str) -> dg.RunRequest:
-    return dg.RunRequest(tags={WHY_TAG: why})
+def _run(job: Any, why: str) -> dg.RunRequest:
+    return dg.RunRequest(tags=tags_of(job.name, why))
