@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
+from benchmarks.buckets import bucket_figure
 from benchmarks.checksums import checksum_figures
 from benchmarks.curves import growth_figures, plot
 from benchmarks.deaths import death_figures
@@ -63,6 +64,8 @@ def main() -> None:
             status.update("curating, against the row-at-a-time reference")
             figures.extend(curator_figures(world))
             figures.extend(derive_figures(world, root / "derive", status.update))
+            status.update("two hash buckets of golems: two processes at once, against one after the other")
+            figures.append(bucket_figure(world, root / "buckets"))
             status.update("retrieval from 10,000 to 1,000,000 entries, against a matrix product")
             figures.extend(retrieve_figures())
             status.update("embedding texts, against fastembed; searching 100,000 vectors")
