@@ -23,6 +23,7 @@ from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.delta.table_specs import TableSpec
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.locks import held
 from tests.support.example_count import some
 
 SCHEMA = pa.schema(
@@ -173,6 +174,17 @@ def test_a_table_writes_a_checkpoint_every_few_commits(tmp_path: Path) -> None:
         table.replace(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
         assert number - (newest_checkpoint(table.path, number) or 0) <= CHECKPOINT_COMMITS
     assert table_of(table.path).read().equals(rows_of({("g-1", "e"): number}))
+
+
+@pytest.mark.row("P-2")
+def test_a_checkpoint_that_another_process_writes_is_not_waited_for(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "facts")
+    with held(table.path / "_delta_log"):
+        for number in range(1, CHECKPOINT_COMMITS + 3):
+            table.replace(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
+        assert newest_checkpoint(table.path, table.version) is None
+    table.replace(rows_of({("g-1", "e"): 0}), set(range(BUCKETS)))
+    assert newest_checkpoint(table.path, table.version) == CHECKPOINT_COMMITS + 2
 
 
 def write_before(monkeypatch: pytest.MonkeyPatch, write: Callable[[], object], step: str = "write_parquet") -> None:
