@@ -65,7 +65,12 @@ def answered(words: Sequence[str], environ: Mapping[str, str]) -> bool:
         document = _asked(server, command, words_of.sent(given), owner)
     except (_NotHere, BardoError):
         return False
-    _print(command, document, home, given)
+    try:
+        _print(command, document, home, given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the pipe ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     return True
 
 
@@ -118,7 +123,7 @@ class _Words(NamedTuple):
     ----------
     arguments : names of positional words; one that ends with "?" may be absent
     flags : options without a value; `needed` ones, without which the command acts, are always given
-    formats : values of --format; a command without them has --json
+    formats : values of --format; a command without them has --json, if `has_json`
     shown : options that only the printing needs, by name
     """
 
@@ -129,6 +134,7 @@ class _Words(NamedTuple):
     needed: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
+    has_json: bool = True
 
     def parsed(self, words: Sequence[str]) -> Namespace:
         """Return the values that the words give. Raises _NotHere for words that the command must read itself."""
@@ -143,7 +149,7 @@ class _Words(NamedTuple):
             parser.add_argument(name, type=kind)
         for name in self.switches:
             parser.add_argument(name, action=BooleanOptionalAction)
-        for name in (*self.flags, *self.needed, *(() if self.formats else ("--json",))):
+        for name in (*self.flags, *self.needed, *(("--json",) if self.has_json and not self.formats else ())):
             parser.add_argument(name, action="store_true", required=name in self.needed)
         if self.formats:
             parser.add_argument("--format", choices=self.formats)
@@ -188,9 +194,9 @@ _ANSWERED = {
     "bundle checks": _Words(("target?",), formats=_FORMATS),
     "bundle show": _Words(("target?",), formats=_FORMATS),
     "dreams": _Words(("golem?",), {"--limit": _count}, shown=("limit",)),
-    "golem death": _Words(("golem",)),
+    "golem death": _Words(("golem",), has_json=False),
     "golem due": _Words(needed=("--dry-run",)),
-    "golem notices": _Words(),
+    "golem notices": _Words(has_json=False),
     "golem successions": _Words(),
     "graveyard": _Words((), {"--lineage": str, "--limit": _count}, shown=("limit",)),
     "grimoire list": _Words(

@@ -46,9 +46,10 @@ def remember(
         told_at=None if told_at is None else moment_of(told_at, "--told-at"),
     )  # fmt: skip
     moment = now()
-    (stored,) = store_texts(
-        open_context(home), golem, [payload], at=moment if at is None else moment_of(at, "--at"), now=moment
-    )
+    told = moment if at is None else moment_of(at, "--at")
+    if told > moment:  # the age of every other text counts from the newest one
+        raise ConfigError(f"--at {at} is ahead of the clock of this machine: give a moment that has passed")
+    (stored,) = store_texts(open_context(home), golem, [payload], at=told, now=moment)
     if json:
         print_json(stored)
     elif stored.count_after == stored.count_before:

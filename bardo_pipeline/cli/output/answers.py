@@ -48,7 +48,7 @@ def show_answer(facts: Mapping[str, Any]) -> None:
     closed = (
         f"closed at {as_moment(at):%Y-%m-%d %H:%M} with tick {as_of['tick']}"
         if at
-        else "no cycle is derived yet: `bardo derive` derives the closed ones"
+        else "no cycle is derived: one closes after some ticks or at a death, then `bardo derive` derives it"
     )
     say(
         f"As of cycle {as_of['cycle']} ({closed}; newest tick {as_of['head_tick']}), log version "
@@ -76,7 +76,7 @@ def show_hits(hits: Sequence[Mapping[str, Any]], newest_event_us: int, log_versi
         moment = datetime.fromtimestamp(newest_event_us / 1e6, UTC)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {log_version}.")
     else:
-        out.print("No cycle is derived yet: `bardo derive` derives the closed ones.")
+        out.print("No cycle is derived: one closes after some ticks or at a death, then `bardo derive` derives it.")
 
 
 def show_lineage(holdings: Sequence[Mapping[str, Any]]) -> None:

@@ -32,7 +32,7 @@ from bardo_pipeline.derivation.legacy.death_queries import (
 )
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
-from bardo_pipeline.events.life.succession_events import Instincts
+from bardo_pipeline.events.life.succession_events import STEPS, Instincts
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import EPISODES
@@ -181,6 +181,7 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
     statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES} if testament else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
     steps = [step for _, step in succession_steps(context, [golem_id])]
+    steps.sort(key=lambda step: (step.mode, step.attempt, STEPS.index(step.step)))
     return GolemReport(
         golem_id=golem_id,
         born=birth,

@@ -99,6 +99,8 @@ def test_the_command_stores_a_text_once(root: Path) -> None:
     assert (first["count_before"], first["count_after"], first["dimension"]) == (0, 1, 384)
     assert (second["count_before"], second["count_after"], second["text_id"]) == (1, 1, first["text_id"])
     assert texts_found(root, "how long did bridging stall?") == [BRIDGE]
+    late = bardo("remember", "g-1", "text", "--at", "2999-01-01", home=root, expect=2)
+    assert "--at 2999-01-01 is ahead of the clock" in late
     assert "--outcome is no JSON" in bardo("remember", "g-1", "text", "--outcome", "{", home=root, expect=2)
     assert "no golem of this name was born" in bardo("remember", "g-2", "text", home=root, expect=2)
 

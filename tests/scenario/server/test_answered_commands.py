@@ -115,6 +115,7 @@ def test_each_option_of_an_answered_command_is_known_or_left_to_the_command() ->
         options = {option for parameter in door.params for option in parameter.opts if option.startswith("--")}
         known = {*words.options, *words.switches, *words.flags, *words.needed}
         assert options - left == known, name
+        assert ("--json" in options) == (words.has_json and not words.formats), name
 
 
 @pytest.mark.row("X-13")
@@ -246,6 +247,15 @@ def test_each_row_of_a_report_has_the_stated_fields_and_no_other(server: Served,
             answer = client.get(f"/v1/reports/{name}?{query}")
             compare_answer(answer, stated["paths"][f"/v1/reports/{name}"]["get"], stated)
             assert [] not in (answer.json().get(field) for field in ("rows", "dreams", "entries", "scars")), name
+
+
+def test_a_reader_that_ends_early_gets_no_traceback(server: Served, home: Path) -> None:
+    command = [Path(sys.executable).with_name("bardo"), "grimoire", "list", SECOND, "--home", home]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ended:
+        assert ended.stdout is not None
+        assert ended.stderr is not None
+        ended.stdout.close()
+        assert (ended.stderr.read(), ended.wait(60)) == ("", 1)
 
 
 def test_a_home_without_a_server_is_left_to_the_command(server: Served, home: Path) -> None:
