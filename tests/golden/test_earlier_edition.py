@@ -132,7 +132,7 @@ def _rewritten_by_its_edition(projections: Projections, name: str) -> None:
     shutil.rmtree(path)
     columns = [*rows.columns, pa.nulls(len(rows), pa.int64()), pa.nulls(len(rows), pa.string())]
     whole = pa.Table.from_arrays(columns, schema=pa.schema([*required_fields(rows.schema), *HIDDEN]))
-    AppendOnlyTable(path, whole.schema, list(spec.stats)).append(whole, transactions={"app": 1}, facts=facts)
+    AppendOnlyTable(path, whole.schema, list(spec.stats)).append(whole, transactions={"app": 1}, facts=lambda _: facts)
 
 
 def required_fields(schema: pa.Schema) -> list[pa.Field]:

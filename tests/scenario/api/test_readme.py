@@ -74,7 +74,7 @@ def test_the_commands_on_the_pages_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {c.split()[1] for c in commands if c.startswith("make ")} <= targets
     assert set(re.findall(r"`make ([a-z-]+)`", TEXT)) <= targets
-    assert all(c.split()[0] in ("bardo", "make", "export") for c in commands)
+    assert all(c.split()[0] in ("bardo", "make", "export", "taskset") for c in commands)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "golem observe",
             "golem notices",
             "golem successor",
+            "serve",
         )
     )
     named = set(re.findall(r"`(--[a-z-]+)", TEXT))
