@@ -7,7 +7,7 @@ Source: TOOLS (memory_manage_insight), canon 1, 16-18.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,10 @@ from bardo_pipeline.retrieval.text_index import NONE, Doc, View
 
 @dataclass(frozen=True)
 class KnownInsight:
-    """An insight of a golem's own words, as of the newest event. text_ids: of its first content and of each edit."""
+    """An insight of a golem's own words, as of the newest event.
+
+    text_ids: of its first content and of each edit, in the order of their moments; the last one has the content.
+    """
 
     insight_id: str
     content: str
@@ -35,7 +38,7 @@ class KnownInsight:
     structure: str | None = None
     evidence: tuple[str, ...] = ()
     crossings: int = 0
-    text_ids: frozenset[str] = field(default_factory=frozenset)
+    text_ids: tuple[str, ...] = ()
 
     @property
     def confidence(self) -> float:
@@ -54,7 +57,7 @@ class KnownInsight:
                 return replace(self, confidence_ppm=lowered, downvotes=self.downvotes + 1, updated_at=at)
         assert row is not None, "an edit has a content"
         kept = {name: row[name] for name in ("content", "category", "chain", "token_pair") if row[name] is not None}
-        text_ids = self.text_ids | {row["text_id"]} if row["text_id"] is not None else self.text_ids
+        text_ids = self.text_ids if row["text_id"] is None else (*self.text_ids, row["text_id"])
         return replace(self, **kept, updated_at=at, text_ids=text_ids)
 
 
@@ -90,7 +93,7 @@ def _first_state(doc: Doc, added: Mapping[str, Any] | None) -> KnownInsight:
     stored = doc.stored
     first = KnownInsight(
         doc.doc_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"],
-        ppm(doc.worth if added is None else added["confidence"]), doc.at, doc.at, text_ids=frozenset({doc.doc_id}),
+        ppm(doc.worth if added is None else added["confidence"]), doc.at, doc.at, text_ids=(doc.doc_id,),
     )  # fmt: skip
     if added is None:
         return first

@@ -7,7 +7,7 @@ Source: TOOLS (memory_search); ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -78,8 +78,8 @@ class View(NamedTuple):
     vectors: rows of `exact`, zeros for a text that is_waiting for one. before, after: neighbours; LONE before a text
     that has none by its kind; after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to,
     NONE for texts that stand for themselves. voted: confidence of an insight after votes by operations, NaN without
-    one. codes: a number for each facet's value, then for the text (the key of its vector), and last for speaker and
-    text together. inherited: texts of another origin.
+    one. withdrawn: whether an edit replaced the words. codes: a number for each facet's value, then for the text (the
+    key of its vector), and last for speaker and text together. inherited: texts of another origin.
     """
 
     key: str
@@ -100,13 +100,14 @@ class View(NamedTuple):
     stands_for: Int32Array
     upvotes: Int32Array
     voted: Float64Array
+    withdrawn: BoolArray
     codes: Int32Array
     is_waiting: BoolArray
 
 
 _COLUMNS = {
     "length": 0, "strength": 0, "before": NONE, "after": NONE, "session": 0, "at_us": 0, "worth": 0, "vectors": 0,
-    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "codes": 0, "is_waiting": 0,
+    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "withdrawn": 0, "codes": 0, "is_waiting": 0,
 }  # fmt: skip
 """Arrays of a shard, and the value of each for a text that is not added yet."""
 
@@ -134,7 +135,7 @@ class Shard:
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
         self.worth = np.zeros(_ROOM)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
-        self.voted = np.full(_ROOM, np.nan)
+        self.voted, self.withdrawn = np.full(_ROOM, np.nan), np.zeros(_ROOM, bool)
         self.codes, self.is_waiting = np.zeros((_ROOM, len(FACETS) + 2), np.int32), np.zeros(_ROOM, bool)
 
     def view(self) -> View:
@@ -333,6 +334,14 @@ class TextIndex:
                 if shard.voted[rows[doc_id]] != confidence_of[doc_id]:
                     shard.voted[rows[doc_id]] = confidence_of[doc_id]
                     shard.edition = next(self._editions)
+
+    def withdraw(self, key: str, ids: Collection[str]) -> None:
+        """Withdraw texts of a shard whose words an edit replaced, by id; ids that it lacks are left out."""
+        for shard in self._of([key]):
+            rows = [self._ids[key][doc_id] for doc_id in ids if doc_id in self._ids[key]]
+            if not shard.withdrawn[rows].all():
+                shard.withdrawn[rows] = True
+                shard.edition = next(self._editions)
 
     def views(self, keys: Iterable[str] | None = None) -> list[View]:
         """Return snapshots of these shards, or of all, by key; shards without texts are left out."""

@@ -30,13 +30,19 @@ def has_facet(view: View, name: str, values: Collection[str], code_of: Mapping[s
 def kept_texts(
     view: View, sorts: Collection[str], facets: Mapping[str, str], code_of: Mapping[str | None, int]
 ) -> BoolArray:
-    """Return which texts stand for themselves and pass the filters."""
-    kept: BoolArray = view.stands_for[: view.size] == NONE
+    """Return which texts stand for themselves, are not withdrawn, and pass the filters."""
+    kept = _standing(view)
     if {*sorts} != {*SORTS}:
         kept = kept & has_facet(view, "sort", sorts, code_of)
     for name, value in facets.items():
         kept = kept & has_facet(view, name, [value], code_of)
     return kept
+
+
+def _standing(view: View) -> BoolArray:
+    """Return which texts stand for themselves with words that no edit replaced."""
+    standing: BoolArray = (view.stands_for[: view.size] == NONE) & ~view.withdrawn[: view.size]
+    return standing
 
 
 def held_twice(view: View, keys: Collection[str]) -> BoolArray:
@@ -69,7 +75,8 @@ def retained_of(
 def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy: Policy) -> list[Doc]:
     """Return the texts that an heir receives: the most retained ones at death, attenuated (INH S7.2: x 0.85).
 
-    Insights compete by confidence, other texts by retention; texts that only confirm another one do not cross.
+    Insights compete by confidence, other texts by retention; texts that only confirm another one
+    and texts that an edit replaced do not cross.
 
     Parameters
     ----------
@@ -77,7 +84,7 @@ def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy
     """
     is_insight = has_facet(view, "sort", ["insight"], code_of)
     retained = retained_of([view], is_insight, {view.key: died_us}, policy)
-    rows = np.flatnonzero((view.stands_for[: view.size] == NONE) & (view.at_us[: view.size] <= died_us))
+    rows = np.flatnonzero(_standing(view) & (view.at_us[: view.size] <= died_us))
     best = rows[np.lexsort((-rows, -np.round(retained[rows], 9)))][: policy.search.crossing]
     factor = policy.inheritance.attenuation
     return [

@@ -175,13 +175,8 @@ def episode_text(arguments: StoreEpisodeArguments) -> StoredText:
 
 
 def _search(call: ToolCall, arguments: MemorySearchArguments) -> MemorySearchResult:
-    insights = call.insights()
-    insight_of = {text_id: insight for insight in insights.values() for text_id in insight.text_ids}
-    best: dict[str, SearchRow] = {}
-    for hit in _matches(call, arguments, arguments.limit + len(insight_of) - len(insights)):
-        insight = insight_of.get(hit.id)
-        best.setdefault(hit.id if insight is None else insight.insight_id, hit)
-    hits = list(best.values())[: arguments.limit]
+    insight_of = {text_id: insight for insight in call.insights().values() for text_id in insight.text_ids}
+    hits = _matches(call, arguments)
     ids = [hit.id for hit in hits]
     texts = {t.text_id: t for t in texts_of_golem(call.context, call.golem_id, now=call.at, ids=ids)}
     episodes, insight_count = searched_count(call.context, call.golem_id, now=call.at)
@@ -227,13 +222,12 @@ def _scope_of(arguments: MemorySearchArguments) -> tuple[str, Filters]:
     return store, filters
 
 
-def _matches(call: ToolCall, arguments: MemorySearchArguments, count: int) -> list[SearchRow]:
-    """Return the texts that match, best first. An insight may have several texts: its first and one for each edit."""
-    most = call.context.policy.retrieval.search_results_max
+def _matches(call: ToolCall, arguments: MemorySearchArguments) -> list[SearchRow]:
+    """Return the texts that match, best first."""
     store, filters = _scope_of(arguments)
     return search(
         call.context, arguments.query, now=call.at, store=store, golem_id=call.golem_id, filters=filters,
-        limit=min(count, most), decay=arguments.apply_decay,
+        limit=arguments.limit, decay=arguments.apply_decay,
         without=consolidated_ids(call, "decayed_ids"),
     )  # fmt: skip
 

@@ -167,10 +167,10 @@ def _manage(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightR
     if arguments.operation == "ADD":
         return _add(call, arguments)
     assert arguments.insight_id is not None, "_check requires it"
-    insight = call.insights().get(arguments.insight_id)
+    insight = next((known for known in call.insights().values() if arguments.insight_id in known.text_ids), None)
     if insight is None:
         return _override(call, arguments)
-    text: list[Part] = [_text(arguments)] if arguments.operation == "EDIT" else []
+    text: list[Part] = [_text(arguments, insight)] if arguments.operation == "EDIT" else []
     text_id = call.event(text[0]).event_id if text else None
     fact = _fact(call, arguments, insight.insight_id, text_id=text_id, source=insight.source)
     after = insight.after(arguments.operation, call.at, call.context.policy, fact.model_dump())
@@ -224,11 +224,16 @@ def operation_count(call: ToolCall) -> int:
     return call.facts("InsightManaged").num_rows
 
 
-def _text(arguments: ManageInsightArguments) -> StoredText:
-    """Return the content as a text of the golem."""
+def _text(arguments: ManageInsightArguments, edited: KnownInsight | None = None) -> StoredText:
+    """Return the content as a text of the golem; what an edit leaves out is as in the insight that it edits."""
+    names = ("category", "chain", "token_pair")
+    category, chain, pair = (
+        getattr(edited, name) if edited and getattr(arguments, name) is None else getattr(arguments, name)
+        for name in names
+    )
     return text_fact(
-        f"{arguments.operation} of an insight", arguments.content or "", sort="insight", category=arguments.category,
-        chain=arguments.chain, pair=arguments.token_pair,
+        f"{arguments.operation} of an insight", arguments.content or "", sort="insight", category=category,
+        chain=chain, pair=pair,
     )  # fmt: skip
 
 

@@ -185,12 +185,13 @@ class SharedTexts:
         self._looked_up.update(keys)
 
     def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
-        """Give the insights of these golems the confidence that operations on them leave."""
+        """Give the insights of these golems the confidence and the words that operations on them leave."""
         for golem_id in set(_operations(context)["golem_id"].to_pylist()).intersection(keys):
             known = self.insights(context, golem_id).values()
             self.index.vote(
                 golem_id, {text_id: insight.confidence for insight in known for text_id in insight.text_ids}
             )
+            self.index.withdraw(golem_id, [text_id for insight in known for text_id in insight.text_ids[:-1]])
 
     def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
         """Return the insights of a golem's own words by id."""

@@ -122,6 +122,11 @@ def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> 
     (insight,) = home.call("memory_get_insights", chain="base").insights
     assert insight.content == "Wait an hour before rebalancing, since prices revert."
     assert insight.created_at < insight.updated_at
+    for question in ("Wait how long until prices revert?", "Rebalance at once when the price leaves the range."):
+        rows = search(home.context, question, now=home.at, golem_id=home.golem, filters=Filters(chain="base"))
+        hits = search_texts(home.context, question, now=home.at, golem_ids=[home.golem]).hits
+        assert [row.text for row in rows] == [hit.text for hit in hits] == [insight.content], "the old words are gone"
+    assert change(home, "UPVOTE", hits[0].text_id).insight_id == added.insight_id, "the id of a hit names the insight"
     result = home.call("memory_search", query="How long to wait until prices revert?", store="insights")
     assert result.document() == result.model_dump(mode="json")
     assert [(hit.id, hit.content) for hit in result.results] == [(added.insight_id, insight.content)]

@@ -47,3 +47,10 @@ def test_texts_after_a_death_do_not_cross_it(died: int) -> None:
     index = index_of({"g-0": list(range(10))})
     crossed = crossing(index.views(["g-0"])[0], died * DAY_US, index.code_of, POLICY)
     assert [doc.at_us // DAY_US for doc in crossed] == list(range(died + 1))
+
+
+def test_words_that_an_edit_replaced_do_not_cross_a_death() -> None:
+    index = index_of({"g-0": [0, 1, 2]})
+    index.withdraw("g-0", ["g-0/1", "g-1/1"])
+    crossed = crossing(index.views(["g-0"])[0], 9 * DAY_US, index.code_of, POLICY)
+    assert [doc.doc_id for doc in crossed] == ["g-0/0", "g-0/2"]
