@@ -55,7 +55,7 @@ class Freshness:
     cycle : number of that cycle
     tick : its last tick; None for all golems
     log_version, life_version : versions of the log's tables of cycles and of life events, such as texts
-    lag_ticks : recorded ticks that are not derived
+    lag_ticks : ticks in the log that are not derived; acknowledged records that are still in a journal do not count
     """
 
     as_of: datetime | None

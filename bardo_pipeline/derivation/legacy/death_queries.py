@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import (
@@ -28,6 +29,7 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.katabasis.anonymous_votes import DEATH_SCHEMA
+from bardo_pipeline.storage.intake.json_reader import sentence_of
 
 
 @dataclass(frozen=True)
@@ -225,13 +227,16 @@ _FUNDED = """
 def commit_credit(context: DerivationContext, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:
     """Commit an owner's money, which funds its heirs automatically. Return the balance, in micro-dollars.
 
-    Raises ConfigError unless the amount is positive and has a reason.
+    Raises ConfigError unless the amount is positive and has a reason, and for an invalid name or a too long reason.
     """
     if amount_micros <= 0 or not why.strip():
         raise ConfigError("committed credit must be positive and have a reason: add --why")
     with context.home.lock("succession"):
         number = 1 + context.whole.life("CreditCommitted").num_rows
-        credited = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
+        try:
+            credited = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
+        except ValidationError as error:
+            raise ConfigError(f"credit of owner {owner_id!r}: {sentence_of(error)}: correct this value") from None
         moment = last_event_time(context) or datetime(1970, 1, 1, tzinfo=UTC)
         context.log.record([life_event(EVERY_GOLEM, moment, credited)], now)
         return credit_micros(context, owner_id)

@@ -81,6 +81,8 @@ def test_seven_steps_create_an_heir_funded_by_credit_of_the_owner(stores: Deriva
     other = dead_golem(stores, second).born.owner_id
     with pytest.raises(ConfigError, match="--why"):
         commit_credit(stores, owner, 1, " ", now=NOW)
+    with pytest.raises(ConfigError, match="credit of owner '': owner_id"):
+        commit_credit(stores, "", 1, "for heirs", now=NOW)
     commit_credit(stores, owner, 100_000_000, "for heirs", now=NOW)
     assert [succession.golem_id for succession in due_successions(stores, NOW)] == [first, second]
     done = run_due_successions(stores, now=NOW)
