@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from starlette.types import Receive, Scope, Send
@@ -17,7 +17,10 @@ HEAD_BYTES_MAX = 32_768
 
 class BoundedConnection(HttpToolsProtocol):
     """A connection that is closed with 408 if a request head takes longer than `head_seconds`, and with 431 if it is
-    longer than HEAD_BYTES_MAX. uvicorn bounds neither. Beyond `connections_max` connections, a request gets 503.
+    longer than HEAD_BYTES_MAX. uvicorn bounds neither.
+
+    Beyond `connections_max` connections, a new one closes the one that waits longest for a request. If all are
+    answering, the new request gets 503.
     """
 
     head_seconds: float
@@ -27,11 +30,36 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes: int | None = 0
+        self._waits_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time of the first head."""
+        """Start the time of the first head; close the longest waiting connection if there are too many."""
         super().connection_made(transport)
+        self._waits_since = self.loop.time()
         self._start_head()
+        if not self._are_too_many:
+            return
+        others = [other for other in self._open_connections() if other is not self and other.is_waiting]
+        if others:
+            min(others, key=lambda other: (other.cycle is not None, other._waits_since)).transport.abort()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is being answered on this connection."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _open_connections(self) -> list[BoundedConnection]:
+        connections = cast("set[BoundedConnection]", self.connections)
+        return [connection for connection in connections if not connection.transport.is_closing()]
+
+    @property
+    def _are_too_many(self) -> bool:
+        return len(self.connections) > self.connections_max and len(self._open_connections()) > self.connections_max
+
+    def on_response_complete(self) -> None:
+        """Start the time that the connection waits for its next request."""
+        super().on_response_complete()
+        self._waits_since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes; refuse a request whose head reaches HEAD_BYTES_MAX."""
@@ -53,7 +81,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """End the time of the head."""
         self._stop_head()
-        if len(self.connections) > self.connections_max:
+        if self._are_too_many:
             self.app = _busy
         super().on_headers_complete()
 

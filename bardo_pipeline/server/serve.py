@@ -43,7 +43,7 @@ class ServeSettings:
     ----------
     port : 0 for any free one
     threads : number of threads that read
-    connections_max : connections beyond this number get 503
+    connections_max : beyond this number, a waiting connection is closed, or a new request gets 503
     head_seconds : time for the head of a request
     chunk_seconds, body_seconds : time for a part of a request's body, and for all of it
     lease_idle_seconds : time after which the lease of a golem that no longer sends records is released

@@ -7,9 +7,10 @@ import json
 import random
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -209,11 +210,27 @@ def test_a_refusal_before_the_head_is_read_is_a_document_that_states_no_freshnes
 
 
 @pytest.mark.row("X-13")
+def test_connections_without_a_request_give_way_to_a_request(two_owners_home: Path, tmp_path: Path) -> None:
+    """Beyond the bound, the server closes the connection that waits longest, so idle ones shut no owner out."""
+    home = copy_home(two_owners_home, tmp_path / "home")
+    with served(home, PEARL, seconds=60, connections=4) as server, ExitStack() as idle:
+        host, port = server.url.removeprefix("http://").split(":")
+        for place in range(12):
+            waiting = idle.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            waiting.sendall(b"GET / HTTP/1.1" if place % 2 else b"")
+        asking = request_bytes("GET", "/v1/golems", server.headers(PEARL))
+        assert document_after(server.url, asking)["status"] == 200
+
+
+@pytest.mark.row("X-13")
 def test_a_connection_too_many_is_refused_with_a_document(two_owners_home: Path, tmp_path: Path) -> None:
     asking = request_bytes("GET", "/v1/golems", {})
-    with served(copy_home(two_owners_home, tmp_path / "home"), seconds=60, connections=1) as server:
+    with served(copy_home(two_owners_home, tmp_path / "home"), PEARL, seconds=60, connections=1) as server:
         host, port = server.url.removeprefix("http://").split(":")
         assert document_after(server.url, asking)["status"] == 401
-        with socket.create_connection((host, int(port)), timeout=60):
+        slow_body = server.headers(PEARL) | {"content-type": "application/json", "content-length": "5000"}
+        with socket.create_connection((host, int(port)), timeout=60) as answering:
+            answering.sendall(request_bytes("POST", "/v1/records", slow_body, b"{"))
+            time.sleep(0.5)
             refused = document_after(server.url, asking)
         assert (refused["status"], refused["error"], refused["freshness"]) == (503, "BusyError", "null")
