@@ -157,14 +157,12 @@ def clusters_of(episodes: Iterable[HeldText], size_min: int, episodes_max: int) 
 
 
 def content_of(call: ToolCall, cluster: EpisodeCluster) -> str:
-    """Return the statement of a cluster: how its runs ended, and its most typical reflection."""
+    """Return the statement of a cluster with results: how its runs ended, and its most typical reflection."""
     tool, chain, pair = cluster.key
     where = f"{tool}{'' if chain == '-' else f' on {chain}'}{'' if pair == '-' else f' for {pair}'}"
-    results, count = cluster.results, len(cluster.episodes)
-    ended = f"{count} runs without a stated result"
-    if results:
-        gained = sum(value > 0 for value in results)
-        ended = f"{gained} of {len(results)} runs gained, mean result {sum(results) / len(results):.4g}"
+    results = cluster.results
+    gained = sum(value > 0 for value in results)
+    ended = f"{gained} of {len(results)} runs gained, mean result {sum(results) / len(results):.4g}"
     typical = _typical(call, [episode.stored["text"] for episode in cluster.episodes])
     return f"{where} {_SIGNS[cluster.sign]}: {ended}. Typical reflection: {typical[:_QUOTE_LENGTH_MAX]}"
 
@@ -276,7 +274,7 @@ def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> Consolidate
     facts: list[Part] = []
     proposals: list[ProposedInsight] = []
     first = operation_count(call) + 1
-    for cluster in clusters:
+    for cluster in (c for c in clusters if c.results):  # without a stated result, a cluster gives no insight
         number = first + sum(isinstance(fact, InsightManaged) for fact in facts)
         of_cluster, proposed = _cluster_facts(call, cluster, known, number)
         facts += of_cluster

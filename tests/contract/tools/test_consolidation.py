@@ -60,6 +60,13 @@ def test_a_cluster_of_episodes_becomes_an_insight_once(home: ToolHome) -> None:
     assert [hit.id for hit in found] == [insight.id]
 
 
+def test_a_cluster_without_a_stated_result_gives_no_insight(home: ToolHome) -> None:
+    store(home, SLIPPED, 0.0, outcome={})
+    done = home.call("memory_consolidate")
+    assert (done.clusters_found, done.insights_created, done.insights) == (1, 0, ())
+    assert "InsightManaged" not in home.kinds()
+
+
 @pytest.mark.full
 def test_a_later_cluster_confirms_or_contradicts_the_insight(home: ToolHome) -> None:
     store(home, SLIPPED, -3.0)
