@@ -218,7 +218,8 @@ def test_a_stored_episode_is_streamed_with_its_dream_tag_and_an_insight_is_not(h
 @pytest.mark.full
 def test_consolidation_and_import_raise_the_hooks_of_the_dream_cycle(home: ToolHome) -> None:
     for number in range(3):
-        home.call("memory_store_episode", tool="swap", outcome={"success": False}, reflection=f"Run {number} slipped.", chain="base")
+        slipped = {"tool": "swap", "outcome": {"success": False}, "chain": "base"}
+        home.call("memory_store_episode", reflection=f"Run {number} slipped.", **slipped)
         home.wait(minutes=1)
     home.call("memory_consolidate")
     path = home.call("memory_export_grimoire").path
