@@ -38,6 +38,7 @@ from bardo_pipeline.server.openapi.row_schemas import (
     of_record,
     only,
     or_null,
+    with_texts,
 )
 from bardo_pipeline.server.reading import GOLEM_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange
@@ -314,4 +315,4 @@ def answer_schemas(method: str, path: str) -> Sequence[Schema]:
         name: {**(json_type(kind) if isinstance(kind, str) else kind), "description": text}
         for name, (kind, text) in answer.items()
     }
-    return [{"type": "object", "required": [*described], "properties": described}]
+    return [with_texts({"type": "object", "required": [*described], "properties": described}, f"{method} {path}")]

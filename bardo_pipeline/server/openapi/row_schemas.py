@@ -1,12 +1,13 @@
 """JSON schemas of the rows and objects inside answers: types from Arrow schemas and classes, meanings from texts.
 
-A field has the description of a column of its mart, else of fields.yml, of a table's column, of another mart, of an
-event or of a record.
+A field has the description of its place in a route's answer in fields.yml, else of a column of its mart, of its name in
+fields.yml, of a table's column, of another mart, of an event or of a record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -91,6 +92,29 @@ def arrays_of(items: Schema) -> Schema:
 def or_null(schema: Schema) -> Schema:
     """Return the schema of a value that may be null."""
     return {"anyOf": [schema, {"type": "null"}]}
+
+
+def with_texts(schema: Schema, route: str) -> Schema:
+    """Return the schema of a route's answer with the descriptions that fields.yml gives the places in it.
+
+    A place is a path of names with dots. Raises KeyError for a place that the answer does not have.
+    """
+    texts = _texts(FIELD_TEXTS).get(route, {})
+    described: Schema = deepcopy(schema) if texts else schema
+    for place, text in texts.items():
+        *outer, name = place.split(".")
+        inside = described
+        for step in outer:
+            inside = _object_in(_object_in(inside)["properties"][step])
+        inside["properties"][name]["description"] = text
+    return described
+
+
+def _object_in(schema: Schema) -> Schema:
+    """Return the object in an array, in an object by names, or beside null."""
+    while "properties" not in schema:
+        schema = schema["anyOf"][0] if "anyOf" in schema else schema.get("items") or schema["additionalProperties"]
+    return schema
 
 
 def only(schema: Schema, names: Collection[str]) -> Schema:

@@ -12,8 +12,9 @@ from bardo_pipeline.events.life.life_field_texts import LIFE_FIELDS
 from bardo_pipeline.events.record.record_field_texts import RECORD_FIELDS
 from bardo_pipeline.events.record_json import life_json_schema, record_json_schema, report_json_schema
 from bardo_pipeline.server.application import OPERATIONS
+from bardo_pipeline.server.openapi.answer_fields import answer_schemas
 from bardo_pipeline.server.openapi.openapi_document import openapi_document
-from bardo_pipeline.server.openapi.row_schemas import FIELD_TEXTS
+from bardo_pipeline.server.openapi.row_schemas import FIELD_TEXTS, with_texts
 from bardo_pipeline.tools.catalogue import TOOLS
 
 SCHEMAS = {
@@ -57,7 +58,19 @@ def test_each_field_in_an_answer_is_described_and_each_text_is_used() -> None:
     described = dict(at_any_depth(openapi_document(OPERATIONS, "1")))
     assert [name for name, text in described.items() if not text] == []
     texts = yaml.safe_load(FIELD_TEXTS.read_text())
-    assert {*texts.values()} <= {*described.values()}
+    stated = {text for own in texts.values() for text in (own.values() if isinstance(own, dict) else [own])}
+    assert stated <= {*described.values()}
+
+
+def test_a_field_means_what_its_place_in_an_answer_says() -> None:
+    """A column or an event of another table has the same name, and its description is of another thing."""
+    (status,) = answer_schemas("GET", "/v1/status")
+    log, health = (status["properties"][name]["properties"] for name in ("log", "health"))
+    lag = health["curation"]["properties"]["ticks"]["description"]
+    assert log["ticks"]["description"] == "Contiguous ticks in the log from tick 1, summed over golems."
+    assert lag == "Contiguous ticks that curation has not derived, of all golems."
+    with pytest.raises(KeyError):
+        with_texts({"type": "object", "properties": {}}, "GET /v1/status")
 
 
 def at_any_depth(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
