@@ -1,7 +1,8 @@
 """Reads the numbers that analyses need from the free JSON of a caller: prediction, regime, volatility, gas. Pure.
 
 A runtime names its fields as it likes. The first name of a list that holds a number counts. Upper and lower case are
-equal, and `-` counts as `_`. Objects inside the JSON are searched after its own fields.
+equal, and `-` counts as `_`. Objects inside the JSON are searched after its own fields. A text such as "12.5" counts
+as a number.
 Source: TOOLS (RecordExecutionParams), MEM-18.
 """
 
@@ -43,8 +44,8 @@ def prediction_of(outcome: Any, default_level: float) -> Prediction:
 
     Without a profit, the middle of the interval counts. Without a level, default_level counts; above 1 it is percent.
     """
-    if _is_number(outcome):
-        return Prediction(float(outcome), None, None, default_level)
+    if (alone := _number(outcome)) is not None:
+        return Prediction(alone, None, None, default_level)
     if not isinstance(outcome, Mapping):
         return Prediction(None, None, None, default_level)
     low, high, stated_level = _interval(outcome)
@@ -64,8 +65,8 @@ def _interval(outcome: Mapping[str, Any]) -> tuple[float | None, float | None, f
     level = None
     for name in INTERVAL:
         match named.get(name):
-            case [first, second] if _is_number(first) and _is_number(second):
-                low, high = float(first), float(second)
+            case [first, second] if _number(first) is not None and _number(second) is not None:
+                low, high = _number(first), _number(second)
                 break
             case dict() as inside:
                 low, high = first_number(inside, LOW), first_number(inside, HIGH)
@@ -81,8 +82,8 @@ def first_number(value: Any, names: tuple[str, ...], *, deep: bool = True) -> fl
     for level in _objects(value) if deep else [value] if isinstance(value, Mapping) else []:
         named = {_plain(key): item for key, item in level.items()}
         for name in names:
-            if _is_number(named.get(name)):
-                return float(named[name])
+            if (number := _number(named.get(name))) is not None:
+                return number
     return None
 
 
@@ -98,7 +99,8 @@ def first_text(value: Any, names: tuple[str, ...]) -> str | None:
 
 def numbers_of(value: Any) -> dict[str, float]:
     """Return the numbers of the outermost object of a JSON value by name."""
-    return {str(k): float(v) for k, v in value.items() if _is_number(v)} if isinstance(value, Mapping) else {}
+    numbers = {str(k): _number(v) for k, v in value.items()} if isinstance(value, Mapping) else {}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -115,8 +117,15 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
         waiting = inside
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e12
+def _number(value: Any) -> float | None:
+    """Return a finite number below 1e12 in size, which may be a text; None for other values."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and abs(number) < 1e12 else None
 
 
 def _plain(name: Any) -> str:
