@@ -54,6 +54,8 @@ RULES = (
     STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED, WARY, URGED, TAUGHT_TO_WAIT,
     TAUGHT_TO_MOVE,
 ) = range(len(RULES))  # fmt: skip
+CHANGED = (WARY, URGED, TAUGHT_TO_WAIT, TAUGHT_TO_MOVE)
+"""Rules of decisions that retrieved priors changed."""
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
@@ -113,18 +115,30 @@ def choose(
     if not len(golem):
         return None
     deep = tier[golem] == 2
+    liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
+    choice, plan = considered(fleet, tape, t, sight, golem, deep, recall, policy, liquidating, memory)
+    _try(fleet, tape, t, sight, choice, plan, recall, policy)
+    _execute(fleet, choice, plan, sight, tape, t, policy)
+    _price(choice, deep, policy)
+    return choice
+
+
+def considered(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array, deep: BoolArray, recall: Recall, policy: Policy,
+    liquidating: BoolArray, memory: Recollection | None,
+) -> tuple[Choice, Plan]:  # fmt: skip
+    """Return the choices of these golems (positions) and their plans, without acting.
+
+    deep: golems at T2. liquidating, memory: as in `choose`, [thinkers].
+    """
     cell = cells(int(tape.regime[t]), sight.score[golem], tape.gas_hour_ratio[t], policy.curator)
     choice = _unchosen(golem, memory)
     choice.prior_weight = prior_weight(memory, recall, len(golem))
     choice.lesson_weight = lesson_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
     _check(fleet, tape, t, choice, plan, deep, liquidating, policy)
-    _try(fleet, tape, t, sight, choice, plan, recall, policy)
-    _execute(fleet, choice, plan, sight, tape, t, policy)
-    _price(choice, deep, policy)
-    return choice
+    return choice, plan
 
 
 def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:

@@ -22,7 +22,7 @@ from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.mortality import random_streams as streams
 from bardo_pipeline.mortality.credit_partitions import split
 from bardo_pipeline.mortality.vitality import death_reserve_micros
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import GatingPolicy, Policy
 
 CHECK_SLOTS = 5
 """Maximum number of concurrent trials per golem: at least three acts, one decision to hold, one inaction."""
@@ -35,6 +35,9 @@ HORIZONS = ("30_ticks", "4_hours", "24_hours")
 
 PRIORS = 3
 """Scars, propositions, and lessons of dreams, retrieved for a deliberation (KAT: top three)."""
+
+EXPERTS = ("oracle", "surprise", "topology", "contradiction", "risk")
+"""Experts of the learned gate (gating/expert_signals.py)."""
 
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""
@@ -144,6 +147,11 @@ def _whole(values: list[int]) -> Int64Array:
     return np.array(values, dtype=np.int64)
 
 
+def prior_boundaries(rules: GatingPolicy, golems: int) -> Float64Array:
+    """Return alpha and beta of each boundary at birth, [2, boundaries, golems]."""
+    return np.repeat(np.array(rules.boundary_priors).T[:, :, None], golems, axis=2)
+
+
 class Fleet:
     """State of golems, arrays [golems] (further axes first). Times in microseconds, money in micro-dollars.
 
@@ -158,6 +166,7 @@ class Fleet:
         self._init_choices()
         self._init_loan()
         self._init_mind(policy)
+        self._init_gating(policy)
         self._init_ending()
         self._init_trials()
 
@@ -248,6 +257,25 @@ class Fleet:
         self.follow_ups = self._ints()
         self.thoughts, self.vain = self._reals(PLACES), self._reals(PLACES)
         self.thought_tick = self._ints()
+
+    def _init_gating(self, policy: Policy) -> None:
+        """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.
+
+        expert_losses: as in gating.expert_weights. boundaries: alpha and beta [2, boundaries, golems]. drawn: sampled
+        boundaries of the ticks of this delta. is_taught: whether the golem inherited this state. past_*: by position
+        on the tape modulo `past`. past_tier: before exploration. past_closed: tick that closed the trial, 0 for none.
+        """
+        rules = policy.gating
+        past = 2 * rules.delta_ticks + rules.window_ticks + 1 if policy.gate.mode == "learned" else 0
+        self.contradiction, self.is_taught = self._reals(fill=np.nan), self._flags()
+        self.expert_losses, self.expert_rounds = self._reals(len(EXPERTS)), self._ints()
+        self.boundaries = prior_boundaries(rules, self.size)
+        self.drawn = self._reals(min(past, rules.delta_ticks), len(rules.boundary_priors))
+        self.past_signals, self.past_tier = self._reals(past, len(EXPERTS)), self._ints(past)
+        self.past_decided, self.past_explored = self._flags(past), self._flags(past)
+        self.past_found, self.past_missed = self._flags(past), self._flags(past)
+        self.past_error, self.past_worth = self._reals(past), self._reals(past)
+        self.past_effect, self.past_closed = self._ints(past), self._ints(past)
 
     def _init_ending(self) -> None:
         """Vitality, net asset value and position on the tape at death."""

@@ -5,7 +5,7 @@ Source: HB S3-S5; canon 25 (the sum, the fallback), canon 26 (the threshold).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -199,6 +199,18 @@ def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy
     )
 
 
+class Gated(NamedTuple):
+    """Figures of the learned gate that reasons state: composite [ticks], thresholds of T2, T1 and T0 [3, ticks].
+
+    decided: ticks whose tier it chose. explored: discarded ticks that deliberated.
+    """
+
+    composite: Float64Array
+    thresholds: Float64Array
+    decided: BoolArray
+    explored: BoolArray
+
+
 def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
     """Return the golems without position or loan whose playbook stays out of this regime: nothing is to be decided.
 
@@ -231,12 +243,13 @@ _FORCE_WORDS = (
 
 def gating_reasons(
     error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, policy: Policy,
-    judgement: Attention | None = None, settling_rules: pa.Array | None = None,
+    judgement: Attention | None = None, settling_rules: pa.Array | None = None, gated: Gated | None = None,
 ) -> pa.Array:  # fmt: skip
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
     A forced tick names the force first. A suppressed tick ends with attention's figures, or with the rule by which the
-    playbook stays out. settling_rules: ids of these rules, null elsewhere.
+    playbook stays out. settling_rules: ids of these rules, null elsewhere. gated: figures of the learned gate, whose
+    ticks state the composite against the threshold that it exceeds, or against the lowest one.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
@@ -247,6 +260,11 @@ def gating_reasons(
     word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
     words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
     sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
+    if gated is not None and gated.decided.any():
+        where = gated.decided
+        learned = _learned_reasons(tiers.filter(pa.array(where)), gated.composite[where], gated.thresholds[:, where],
+                                   gated.explored[where])  # fmt: skip
+        sentence = pc.replace_with_mask(sentence, pa.array(where), learned)
     if settling_rules is not None and settling_rules.null_count < len(settling_rules):
         rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
         sentence = _with_ends(sentence, settling_rules.is_valid(), *rules)
@@ -258,6 +276,28 @@ def gating_reasons(
         sentence, pa.array(suppressed), "; attention passes over it: ", vain, " of ", thoughts,
         " thoughts here led to no action, draw ", draw, " is below the chance ", chance,
     )  # fmt: skip
+
+
+def _learned_reasons(
+    tiers: pa.Array, composite: Float64Array, thresholds: Float64Array, explored: BoolArray
+) -> pa.Array:
+    """Return "T1: composite 0.5321 exceeds the threshold of T1, 0.4411", the highest threshold that it exceeds.
+
+    An explored tick states the threshold of T1, and a suppressed one that of T0, as not exceeded.
+    """
+    exceeded = (composite <= thresholds).sum(axis=0)  # positions descend from T2
+    stated = np.where(explored, 1, np.minimum(exceeded, 2))
+    words = np.where(explored, 2, (exceeded == len(thresholds)).astype(np.int64))
+    verb = pa.array(LEARNED_WORDS).take(pa.array(words))
+    names = pa.array(["T2, ", "T1, ", "T0, "]).take(pa.array(stated))
+    limit = fixed(thresholds[stated, np.arange(len(stated))], 4)
+    return pc.binary_join_element_wise(tiers, "composite ", fixed(composite, 4), verb, names, limit, "")
+
+
+LEARNED_WORDS = (
+    " exceeds the threshold of ", " does not exceed the threshold of ",
+    " explores a discarded tick; it does not exceed the threshold of ",
+)  # fmt: skip
 
 
 def _with_ends(sentences: pa.Array, where: pa.Array, *end: pa.Array | str) -> pa.Array:

@@ -89,9 +89,7 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
     residual = actual - fleet.expected
     resolved = ~np.isnan(residual)
     held = resolved & (np.abs(residual) <= fleet.half)
-    scale = np.maximum(np.abs(fleet.expected), 1e-12)
-    scale[HEALTH] = 1.0
-    relative = np.where(resolved, residual / scale, 0.0)
+    relative = np.where(resolved, residual / relative_scale(fleet.expected), 0.0)
     memory = fleet.forecast_memory
     fleet.forecast_var = np.where(
         resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var
@@ -126,6 +124,20 @@ def _count(fleet: Fleet, resolved: BoolArray, held: BoolArray, window: int) -> N
         fleet.ring_at += resolved_before[-1]
 
 
+def relative_scale(expected: Float64Array) -> Float64Array:
+    """Return the divisors of residuals: expected values, and 1 for health, [3, golems]."""
+    scale = np.maximum(np.abs(expected), 1e-12)
+    scale[HEALTH] = 1.0
+    return scale
+
+
+def sigma_now(fleet: Fleet, policy: Policy) -> Float64Array:
+    """Return the standard deviation of the next forecasts, at least its floor, [3, golems]."""
+    rules = policy.prediction
+    floors = np.array([[rules.sigma_floor_price], [rules.sigma_floor_gas], [rules.sigma_floor_health]])
+    return np.maximum(np.sqrt(fleet.forecast_var), floors)
+
+
 def forecast(
     fleet: Fleet, tape: Tape, t: int, health: Float64Array, policy: Policy, foresight: Foresight | None = None
 ) -> None:
@@ -133,9 +145,7 @@ def forecast(
 
     The interval's width comes from past residuals, weighted by the golem's own forecast memory.
     """
-    rules = policy.prediction
-    floors = np.array([[rules.sigma_floor_price], [rules.sigma_floor_gas], [rules.sigma_floor_health]])
-    sigma = np.maximum(np.sqrt(fleet.forecast_var), floors)
+    sigma = sigma_now(fleet, policy)
     expected = np.empty_like(sigma)
     expected[PRICE], expected[GAS], expected[HEALTH] = tape.price[t], tape.gas_gwei[t], health
     if foresight is not None and len(foresight.variable):
@@ -143,9 +153,7 @@ def forecast(
         expected[PRICE] *= np.exp(fleet.foreseen * (tape.spread_ppm[t] / 1e6))
     else:
         fleet.foreseen = np.zeros(fleet.size)
-    scale = np.abs(expected)
-    scale[HEALTH] = 1.0
-    fleet.expected, fleet.half = expected, rules.interval_z * sigma * scale
+    fleet.expected, fleet.half = expected, policy.prediction.interval_z * sigma * relative_scale(expected)
 
 
 def health_now(fleet: Fleet, pool_tick: float) -> Float64Array:

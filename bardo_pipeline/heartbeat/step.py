@@ -4,22 +4,27 @@ Steps: observe, compare, gate, retrieve and deliberate, simulate, validate, exec
 the gate (canon 24). Inputs that golems cannot change come from the tape; results go into column buffers.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
-from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
-from bardo_pipeline.heartbeat.decide import HOLD, Choice, choose, worth_after
+from bardo_pipeline.heartbeat.decide import CHANGED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health, repay
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
+from bardo_pipeline.heartbeat.gating.expert_signals import expert_signals, note_contradictions
+from bardo_pipeline.heartbeat.gating.learned_gate import GATED, SUPPRESS, T1, Weighing, weigh
+from bardo_pipeline.heartbeat.gating.tier_verdicts import judge_tiers, note_effects, note_tick
 from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
@@ -59,6 +64,7 @@ def step(
     interventions: Interventions | None = None,
     killed: bool = False,
     oracle: bool = True,
+    overseer: Overseer | None = None,
 ) -> Int64Array:
     """Step the fleet by one tick. Dead golems keep their state and write nothing.
 
@@ -68,6 +74,7 @@ def step(
     killed : state of the kill switch
     at : position in the buffers
     oracle : whether golems predict; without it the gate uses the fallback surprise, and fitness stays at its prior
+    overseer : sees what the gate chose, and may replace it
 
     Returns
     -------
@@ -81,21 +88,34 @@ def step(
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
     probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
-    _put_senses(out, at, sight, seen, probes, judge(fleet, tape, t, policy))
+    effects = judge(fleet, tape, t, policy)
+    _put_senses(out, at, sight, seen, probes, effects)
     _put_trials(out, at, judge_choices(fleet, tape, t, sight, policy))
     interventions = interventions or Interventions.none(fleet.size)
-    waking, judgement = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle)
-    _put_waking(out, at, waking, judgement)
+    is_learned = policy.gate.mode == "learned"
+    signals = expert_signals(fleet, tape, t, seen, probes, policy) if is_learned else None
+    waking, judgement, weighing = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle, signals)
+    if overseer is not None:
+        waking.tier = overseer(fleet, tape, t, sight, waking, recall)
+    _put_waking(out, at, waking, judgement, weighing)
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
-    memory, choice = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
+    memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
     _put_thoughts(out, at, memory, choice, loans)
+    if weighing is not None:
+        note_effects(fleet, t, effects)
+        decided = weighing.decided & (waking.settling == 0)
+        note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
+        note_contradictions(fleet, memory, recall)
+        out.put(at, gating_found=found)
     bill = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
     out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
     life = _reflect(fleet, tape, t, sight, seen, waking, bill, policy)
     cause = np.where(fleet.alive, cause_of_death(life), -1)
     _put_life(out, at, fleet, life)
+    if is_learned:
+        judge_tiers(fleet, t, policy)
     if oracle:
         observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
@@ -119,11 +139,17 @@ class Waking:
     settling: Int64Array
 
 
+Overseer = Callable[[Fleet, Tape, int, Sight, Waking, Recall], Int8Array]
+"""Sees a tick before its deliberations, and returns the tiers that count; for evaluations of gates."""
+
+
 def _wake(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, interventions: Interventions, policy: Policy,
-    oracle: bool,
-) -> tuple[Waking, gate.Attention | None]:  # fmt: skip
+    oracle: bool, signals: Float64Array | None,
+) -> tuple[Waking, gate.Attention | None, Weighing | None]:  # fmt: skip
     """Compute the surprise, apply the gate, and attention to ticks at T1. Without such ticks, attention is None.
+
+    signals: of the experts; None without the learned gate.
 
     Follow-ups stay pending up to the golem's next deliberation; attention does not pass over them.
     """
@@ -143,26 +169,35 @@ def _wake(
     threshold = gate.adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent = gate.transition_imminent(fleet.composite, policy)
     tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
-    unforced_t1 = fleet.alive & (tier == 1) & (forced == gate.UNFORCED) & (fleet.follow_ups == 0)
+    unforced = forced == gate.UNFORCED
+    weighing = None if signals is None else weigh(fleet, signals, unforced, policy)
+    if weighing is not None:
+        tier = np.where(weighing.decided, np.where(weighing.explored, T1, weighing.discarded), tier)
+    unforced_t1 = fleet.alive & (tier == T1) & unforced & (fleet.follow_ups == 0)
     judgement, settling = None, np.zeros(fleet.size, np.int64)
     if unforced_t1.any():
         regime = int(tape.regime[t])
-        judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
         settled = gate.settled_out(fleet, regime, sight, unforced_t1, policy)
         settling[settled] = fleet.presence_rule[regime, settled] + 1
-        tier[judgement.suppressed | settled] = TIERS.index("suppress")
+        tier[settled] = SUPPRESS
+        if weighing is not None:
+            weighing.explored &= ~settled
+        if policy.gate.mode == "attention":
+            judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
+            tier[judgement.suppressed] = SUPPRESS
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement, weighing
 
 
 def _deliberate(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, waking: Waking, loans: LoanActs | None, recall: Recall,
     policy: Policy,
-) -> tuple[Recollection | None, Choice | None]:  # fmt: skip
+) -> tuple[Recollection | None, Choice | None, BoolArray]:  # fmt: skip
     """Let woken golems retrieve, decide and act, on their loans too; count their thoughts for attention.
 
-    Return what they retrieved and chose; None if the gate passed no golem.
+    Return what they retrieved and chose, None if the gate passed no golem, and the golems that found something to do:
+    an executed action, or a decision that priors changed.
     """
     borrow(fleet, tape, t, waking.tier, loans, policy)
     settling = None if loans is None else loans.action == LIQUIDATED
@@ -170,11 +205,13 @@ def _deliberate(
     choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
     repay(fleet, tape, t, waking.tier, loans, policy)
     guard_health(fleet, tape, t, waking.tier, loans, policy)
+    found = np.zeros(fleet.size, bool)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
         acted |= False if loans is None else loans.executed[choice.golem]
         gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-    return memory, choice
+        found[choice.golem] = acted | np.isin(choice.rule, CHANGED)
+    return memory, choice, found
 
 
 def _reflect(
@@ -263,9 +300,13 @@ def _put_trials(out: Buffers, at: int, verdicts: ChoiceVerdicts | None) -> None:
         out.put(at, **{f"window_{name}": value for name, value in zip(vars(verdicts), flat, strict=True)})
 
 
-def _put_waking(out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None) -> None:
-    """Write surprise, threshold and tier, and attention's figures."""
+def _put_waking(
+    out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None, weighing: Weighing | None
+) -> None:
+    """Write surprise, threshold and tier, and the figures of attention or of the learned gate."""
     out.put(at, **vars(waking))
+    if weighing is not None:
+        out.put(at, **{f"gating_{name}": getattr(weighing, name) for name in GATED})
     if judgement is not None:
         out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
 

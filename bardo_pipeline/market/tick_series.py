@@ -15,6 +15,7 @@ from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import readings_of, return_spread, standardised
 from bardo_pipeline.market.market import Market, Reserves
 from bardo_pipeline.market.regime import features, schedule
+from bardo_pipeline.market.return_topology import returns_distance
 from bardo_pipeline.market.uniswap_v3 import sqrt_price
 from bardo_pipeline.policy import Policy
 
@@ -28,6 +29,7 @@ class Tape:
     pool_tick, pool_tick_low, pool_tick_high : pool ticks of close and extremes
     readings : variables of the causal graph, int64 [ticks, ALL_VARIABLES]
     spread_ppm : standard deviation of the next tick's return
+    topology_windows : ticks of the window and of the reference of `topology`
     reserves : lending rates by tick; None without loans
     """
 
@@ -55,6 +57,7 @@ class Tape:
     interval_seconds: Int64Array
     readings: Int64Array
     spread_ppm: Float64Array
+    topology_windows: tuple[int, int]
     reserves: Reserves | None
 
     @property
@@ -68,10 +71,15 @@ class Tape:
         change = np.r_[True, self.regime[1:] != self.regime[:-1]]
         return np.maximum.accumulate(np.where(change, np.arange(self.ticks), 0))
 
+    @cached_property
+    def topology(self) -> Float64Array:
+        """Distance of the latest returns from those before, in mean deviations; NaN without enough ticks."""
+        return returns_distance(self.price_return, *self.topology_windows)
+
 
 def tape_of(market: Market, policy: Policy) -> Tape:
     """Return the tape of a market under a policy."""
-    computed = features(market, policy)
+    computed, gating = features(market, policy), policy.gating
     bar = schedule(market, computed)
     starts = np.r_[0, bar[:-1] + 1]
     low = np.minimum.reduceat(market.price_low, starts)[: len(bar)]
@@ -102,6 +110,7 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         regime=computed.regime[bar].astype(np.int64),
         readings=standardised(readings, np.arange(len(bar)), policy.causal),
         spread_ppm=return_spread(price_return, policy.causal),
+        topology_windows=(gating.topology_ticks, gating.topology_ticks * gating.reference_windows),
         reserves=None if market.reserves is None else market.reserves.at(bar),
         **{name: getattr(market, name)[bar] for name in ("at_us", "price", "liquidity", "gas_gwei")},
         **{name: getattr(computed, name)[bar] for name in ("gas_hour_ratio", "sma", "sigma_ratio", "rsi", "macd")},

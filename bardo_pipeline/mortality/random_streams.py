@@ -13,6 +13,10 @@ from bardo_pipeline.events.record.row_digest import mix64
     STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION, STREAM_LOAN,
 ) = range(7)  # fmt: skip
 STREAM_REPLAY = 16
+STREAM_EXPLORE = 17
+STREAM_BOUNDARY = 1_024
+"""First stream of the boundaries of the learned gate; each has DRAWS streams."""
+DRAWS = 64
 
 
 def seed_of(name: str) -> np.uint64:
@@ -20,8 +24,8 @@ def seed_of(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
-def uniform(seed: UInt64Array, tick: Int64Array | UInt64Array, stream: int) -> Float64Array:
-    """Return one number in [0, 1) per (seed, tick), independent between streams."""
+def uniform(seed: UInt64Array, tick: Int64Array | UInt64Array, stream: int | Int64Array) -> Float64Array:
+    """Return one number in [0, 1) per (seed, tick), independent between streams; the three broadcast."""
     with np.errstate(over="ignore"):
         word = mix64(mix64(seed ^ (tick.astype(np.uint64) * np.uint64(0xD1342543DE82EF95))) + np.uint64(stream))
     return (word >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -17,6 +17,7 @@ from bardo_pipeline.policy.agent import (
     CreditPolicy,
     DyingPolicy,
     GatePolicy,
+    GatingPolicy,
     LendingPolicy,
     MortalityPolicy,
     PlaybookPolicy,
@@ -76,6 +77,7 @@ class Policy(Frozen):
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()
+    gating: GatingPolicy = GatingPolicy()
     cost: CostPolicy = CostPolicy()
     cage: CagePolicy = CagePolicy()
     credit: CreditPolicy = CreditPolicy()

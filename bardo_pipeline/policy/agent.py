@@ -80,6 +80,9 @@ class GatePolicy(Frozen):
     threshold_min: Unit = setting(0.05, "HB S5")
     threshold_max: Unit = setting(0.8, "HB S5")
     deliberate_ratio: Positive = setting(2.0, "T2 from this multiple of the threshold (HB S5)")
+    mode: Literal["fixed", "attention", "learned"] = setting(
+        "attention", "the fixed threshold, alone or with attention, or the learned gate after it (HB S5; ADR 109)"
+    )
     attention_after_ticks: Count = setting(100, "ticks of the fixed gate before attention acts (HB S5: about 100)")
     attention_prior_weight: Positive = setting(
         50.0, "prior count of useful deliberations per situation, as the prior of fitness (ours)"
@@ -90,6 +93,39 @@ class GatePolicy(Frozen):
     transition_margin: Unit = setting(
         0.01, "a phase boundary this close below vitality is imminent (ours; HB S5 names the rule)"
     )
+
+
+class GatingPolicy(Frozen):
+    """The learned gate: scales of its signals, weights of experts, boundaries, feedback (HB S5, online learning)."""
+
+    oracle_half: Positive = setting(1.0, "price residual, in half-widths of its interval, with a signal of 0.5 (ours)")
+    surprise_half_nats: Positive = setting(4.0, "KL divergence with a signal of 0.5 (ours)")
+    topology_half: Positive = setting(
+        2.0, "distance of returns, in mean deviations of the reference, with a signal of 0.5 (ours)"
+    )
+    topology_ticks: PositiveCount = setting(30, "returns of the window that the topology signal compares (ours)")
+    reference_windows: PositiveCount = setting(8, "length of the reference before it, in windows (ours)")
+    combiner: Literal["discounted", "exponential"] = setting(
+        "discounted", "discounted Hedge, or exponential weights with eta = sqrt(ln N / t) (HB S5, online learning)"
+    )
+    discount: Unit = setting(0.99, "power of a weight per judged tick; half-life 69 (HB S5)")
+    eta: Positive = setting(0.3, "learning rate of the discounted Hedge (ours)")
+    negative_weight: Unit = setting(0.02, "weight of a loss of a tick without importance; they are many (ours)")
+    boundary_priors: tuple[tuple[Positive, Positive], ...] = setting(
+        ((8.0, 2.0), (5.0, 5.0), (2.0, 8.0)), "alpha and beta of the boundaries of T2, T1 and T0 (HB S5, canon 29)",
+        min_length=3, max_length=3,
+    )  # fmt: skip
+    arousal_shift: Unit = setting(0.2, "share by which full arousal lowers a boundary (HB S5)")
+    dominance_shift: Unit = setting(0.1, "rise of a threshold at full dominance (HB S5)")
+    threshold_min: Unit = setting(0.05, "lowest threshold (HB S5)")
+    threshold_max: Unit = setting(0.95, "highest threshold (HB S5)")
+    boundary_memory: Unit = setting(0.98, "share of a boundary's evidence beyond its prior kept per delta (ours)")
+    explore_share: Unit = setting(0.01, "share of discarded ticks that deliberate all the same (HB: 0.01-0.05)")
+    delta_ticks: PositiveCount = setting(50, "ticks between two judgements of past tiers (HB: delta)")
+    window_ticks: PositiveCount = setting(5, "ticks after a tick that show whether it was quiet (ours; HB: next theta)")
+    event_error_min: Unit = setting(0.5, "surprise in the window that is an event: more than a regime change (ours)")
+    event_loss_min: Unit = setting(0.01, "fall of the net asset value in the window that is an event (ours)")
+    effect_min_ppm: PositiveCount = setting(500, "effect of acting after which inaction was a miss (ours)")
 
 
 class CostPolicy(Frozen):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 REASON_COLUMNS = (
     "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
     "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
-    "retrieval", "actions",
+    "retrieval", "actions", "gating",
 )  # fmt: skip
 """Record columns that the checks read."""
 
@@ -36,6 +36,11 @@ _GATE = re.compile(
     r"times) the threshold (?P<threshold>[\d.]+)(?P<attention>; attention passes over it: (?P<vain>[\d.]+) of "
     r"(?P<thoughts>[\d.]+) thoughts here led to no action, draw (?P<draw>[\d.]+) is below the chance "
     r"(?P<chance>[\d.]+))?(?P<settled>; the playbook stays out of this regime, rule \w+)?"
+)
+_LEARNED = re.compile(
+    r"(?P<tier>T0|T1|T2|suppress): composite (?P<composite>[\d.]+) (?P<explores>explores a discarded tick; it )?"
+    r"(?P<verb>exceeds|does not exceed) the threshold of (?P<of>T0|T1|T2), (?P<threshold>[\d.]+)"
+    r"(?P<settled>; the playbook stays out of this regime, rule \w+)?"
 )
 _FORCES = {
     "the owner steers; ": "steer", "the terminal phase is near; ": "phase_transition",
@@ -118,12 +123,14 @@ def contradictions(records: pa.Table) -> list[dict[str, Any]]:
 def stated_in_rules(records: pa.Table) -> int:
     """Return the number of records whose gating reason the checks understand."""
     texts = records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION))["gating_reason"]
-    return sum(_GATE.fullmatch(text) is not None for text in texts.to_pylist())
+    return sum((_GATE.fullmatch(text) or _LEARNED.fullmatch(text)) is not None for text in texts.to_pylist())
 
 
 def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     text, tier, weighed = row["gating_reason"], row["tier"], row["attention"]
-    stated = _GATE.fullmatch(text)
+    stated, learned = _GATE.fullmatch(text), _LEARNED.fullmatch(text)
+    if learned:
+        yield from (("gating_reason", f"{problem}: {text!r}") for problem in _learned_problems(row, learned))
     if stated is None:
         return
     error, threshold = row["prediction_error"], row["deliberation_threshold"]
@@ -150,6 +157,31 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if forced is not None and tier != "T2":
         yield wrong("a forced tick is not at T2")
     yield from _attention_problems(row, stated, weighed, wrong)
+
+
+def _learned_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[str]:
+    """Yield what a reason of the learned gate states against the record's composite and thresholds."""
+    figures, tier = row["gating"], row["tier"]
+    if figures is None or figures["boundary_t1"]["threshold"] is None:
+        yield "the record holds no figures of the learned gate"
+        return
+    limits = {name: figures[f"boundary_{name.lower()}"]["threshold"] for name in ("T2", "T1", "T0")}
+    composite, of = figures["composite"], stated["of"]
+    for name, value in (("composite", composite), ("threshold", limits[of])):
+        if abs(float(stated[name]) - value) > _ROUNDED:
+            yield f"the {name} is {value}"
+    if (composite > limits[of]) is not (stated["verb"] == "exceeds"):
+        yield f"composite {composite} against threshold {limits[of]}"
+    chosen = next((name for name, limit in limits.items() if composite > limit), "suppress")
+    if figures["explored"] is not bool(stated["explores"]):
+        yield f"explored is {figures['explored']}"
+    leads_to = "T1" if figures["explored"] else "suppress" if stated["settled"] else chosen
+    if not stated["tier"] == tier == leads_to:
+        yield f"this leads to {leads_to}, the tier is {tier}"
+    if of != ("T1" if figures["explored"] else "T0" if chosen == "suppress" else chosen):
+        yield f"the composite's tier is {chosen}"
+    if row["forced_by"] is not None:
+        yield f"forced_by is {row['forced_by']}"
 
 
 def _attention_problems(

@@ -30,7 +30,7 @@ from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.recall_table import recall_of, with_priors
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
-from bardo_pipeline.heartbeat.step import Interventions, step
+from bardo_pipeline.heartbeat.step import Interventions, Overseer, step
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
 from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, scars_as_priors
 from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS
@@ -116,6 +116,7 @@ class Cohort:
         self.failures, self.propositions = LivedFailures(policy), PRIOR_SCHEMA.empty_table()
         self.ends, self.lessons = DEATH_TICKS.empty_table(), LivedLessons(policy)
         self._scars: tuple[pa.Table, pa.Table] = (self.failures.rows, PRIOR_SCHEMA.empty_table())
+        self.overseer: Overseer | None = None
 
     def step_chunk(
         self,
@@ -138,7 +139,7 @@ class Cohort:
         for t in range(start, stop):
             died = step(
                 fleet, self.tape, t, recall=recall, policy=policy, out=out, at=t - start,
-                interventions=interventions(t), killed=killed(), oracle=oracle,
+                interventions=interventions(t), killed=killed(), oracle=oracle, overseer=self.overseer,
             )  # fmt: skip
             cause = np.where(died >= 0, died, cause)
             if not fleet.alive.any():

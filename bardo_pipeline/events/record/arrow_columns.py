@@ -14,7 +14,17 @@ from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import SchemaVersionError
 
 ADDED_LATER = frozenset(
-    {"pipeline", "sealed", "dream_tag", "attention", "credit_partitions", "trials", "retrieval", "experiences"}
+    {
+        "pipeline",
+        "sealed",
+        "dream_tag",
+        "attention",
+        "credit_partitions",
+        "trials",
+        "retrieval",
+        "experiences",
+        "gating",
+    }
 )
 """Columns of records added after version 1; their nulls do not count in row digests and golem slices.
 
@@ -22,7 +32,8 @@ Version 2 added `pipeline` and `sealed`, and the value "reorg" of `forced_by`; v
 version 4 added `attention` and `credit_partitions`, and writes the tier `suppress` where attention passes a tick over;
 version 5 added `trials`, null where no choice is judged, and `retrieval`, null without one;
 version 6 added `experiences`, null where the runtime reports none, and the market "none";
-version 7 added the choices "recentring" and "loan" of `trials`.
+version 7 added the choices "recentring" and "loan" of `trials`;
+version 8 added `gating`, null without a learned gate.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -347,6 +347,59 @@ class Attention(Part):
     draw: Unit
 
 
+class ExpertSignals(Part):
+    """Signals of the learned gate's experts; null if the source is absent, so that the expert sleeps."""
+
+    oracle: Unit | None
+    surprise: Unit | None
+    topology: Unit | None
+    contradiction: Unit | None
+    risk: Unit | None
+
+
+class ExpertWeights(Part):
+    """Weights of the experts, which sum to 1; the composite counts those that are awake."""
+
+    oracle: Unit
+    surprise: Unit
+    topology: Unit
+    contradiction: Unit
+    risk: Unit
+
+
+class Boundary(Part):
+    """A boundary between two tiers: its Beta distribution, and the threshold of this tick that was drawn from it.
+
+    threshold: shifted by arousal and dominance; null if the fixed gate decided the tick.
+    """
+
+    alpha: Amount
+    beta: Amount
+    threshold: Unit | None
+
+
+class Gating(Part):
+    """Figures of the learned gate; null without it. They are those before the judgement at the end of this tick.
+
+    Parameters
+    ----------
+    composite : mean of the signals by weight; null if all experts sleep
+    boundary_t2, boundary_t1, boundary_t0 : the tier of a composite above the threshold, taken from the highest one;
+        `suppress` below all
+    explored : a discarded tick deliberated all the same, at T1
+    found : the deliberation found something to do: an executed action, or a decision that priors changed
+    """
+
+    signals: ExpertSignals
+    weights: ExpertWeights
+    composite: Unit | None
+    boundary_t2: Boundary
+    boundary_t1: Boundary
+    boundary_t0: Boundary
+    explored: bool
+    found: bool
+
+
 class CreditPartitions(Part):
     """The credit partitions before the actions of this tick: what birth allotted, balance, average hourly cost."""
 
@@ -524,3 +577,4 @@ class DecisionCycleRecord(Part):
     trials: tuple[Trial, ...] | None = None
     retrieval: Retrieval | None = None
     experiences: tuple[Experience, ...] | None = None
+    gating: Gating | None = None

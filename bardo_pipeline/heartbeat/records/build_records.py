@@ -16,8 +16,8 @@ from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
 from bardo_pipeline.heartbeat.choice_trials import alternatives
-from bardo_pipeline.heartbeat.fleet import HORIZONS
-from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, gating_reasons
+from bardo_pipeline.heartbeat.fleet import EXPERTS, HORIZONS
+from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, Gated, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
@@ -40,7 +40,7 @@ def records_of(chunk: Chunk) -> pa.Table:
     """Build the chunk's records: RECORD_SCHEMA, one row per tick of a living golem."""
     rows = Rows(chunk)
     tape, t = chunk.tape, rows.t
-    judgement = _judgement(rows)
+    judgement, gated = _judgement(rows), _gated(rows)
     parts: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "golem_id": rows.golem_ids,
@@ -70,8 +70,10 @@ def records_of(chunk: Chunk) -> pa.Table:
             chunk.policy,
             judgement,
             rows.entry_ids(rows["settling"] - 1),
+            gated,
         ),
         "attention": _attention(judgement),
+        "gating": _gating(rows, gated),
         "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
@@ -110,6 +112,30 @@ def _attention(judgement: Attention | None) -> pa.Array | None:
         return None
     parts = {"thoughts": judgement.thoughts, "vain_thoughts": judgement.vain, "chance": judgement.chance}
     return arrow.struct(record_type("attention"), parts | {"draw": judgement.draw}, missing=~judgement.judged)
+
+
+def _gated(rows: Rows) -> Gated | None:
+    """Return the figures of the learned gate; None without it."""
+    if not rows.has("gating_composite"):
+        return None
+    names = ("composite", "thresholds", "decided", "explored")
+    return Gated(*(np.moveaxis(rows[f"gating_{name}"], 0, -1) for name in names))
+
+
+def _gating(rows: Rows, gated: Gated | None) -> pa.Array | None:
+    """Build the learned gate's figures of each record. Boundaries are columns: the three alpha, then the three beta."""
+    if gated is None:
+        return None
+    type_, beta_params = record_type("gating"), rows["gating_boundaries"].T
+    experts = {n: dict(zip(EXPERTS, rows[f"gating_{n}"].T, strict=True)) for n in ("signals", "weights")}
+    thresholds = np.where(gated.decided, gated.thresholds, np.nan)
+    number = len(thresholds)
+    boundaries = {
+        f"boundary_{name}": {"alpha": beta_params[i], "beta": beta_params[number + i], "threshold": thresholds[i]}
+        for i, name in enumerate(("t2", "t1", "t0"))
+    }
+    columns = {"composite": gated.composite, "explored": gated.explored, "found": rows["gating_found"]}
+    return arrow.struct(type_, columns | experts | boundaries)
 
 
 def _partitions(rows: Rows) -> dict[str, Int64Array]:

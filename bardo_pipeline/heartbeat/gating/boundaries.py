@@ -1,0 +1,80 @@
+"""Boundaries between tiers: Beta distributions, sampled at each tick by recorded seeds. Pure, over columns.
+
+Source: HB S5 (Thompson sampling of thresholds, PAD modulation); canon 29.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.arrays import Float64Array, Int64Array, UInt64Array
+from bardo_pipeline.heartbeat.fleet import prior_boundaries
+from bardo_pipeline.mortality.random_streams import DRAWS, STREAM_BOUNDARY, uniform
+from bardo_pipeline.policy import GatingPolicy
+
+_ATTEMPTS = 8
+"""Attempts of the rejection sampler, of which one in 20 fails; after the last, the draw is the mode."""
+
+
+def sampled(seed: UInt64Array, tick: Int64Array, boundaries: Float64Array) -> Float64Array:
+    """Draw each boundary from its Beta distribution at these ticks.
+
+    Parameters
+    ----------
+    seed : [golems]
+    tick : [ticks, golems]
+    boundaries : alpha and beta, 1 or more, [2, boundaries, golems]
+
+    Returns
+    -------
+    [ticks, boundaries, golems], in (0, 1)
+    """
+    first = STREAM_BOUNDARY + DRAWS * np.arange(boundaries.shape[1])[:, None]
+    gammas = [_gamma(shape, seed, tick, first + 3 * _ATTEMPTS * part) for part, shape in enumerate(boundaries)]
+    return np.asarray(gammas[0] / (gammas[0] + gammas[1]))
+
+
+def _gamma(shape: Float64Array, seed: UInt64Array, tick: Int64Array, stream: Int64Array) -> Float64Array:
+    """Draw from gamma distributions of these shapes (Marsaglia and Tsang 2000), [ticks, boundaries, golems]."""
+    size = len(tick), *shape.shape
+    seeds, ticks = np.broadcast_to(seed, size), np.broadcast_to(tick[:, None], size)
+    streams, width = np.broadcast_to(stream, size), np.broadcast_to(shape - 1.0 / 3.0, size)
+    out, is_open = width.copy(), np.ones(size, bool)
+    for attempt in range(_ATTEMPTS):
+        d = width[is_open]
+        u, v, w = (
+            1.0 - uniform(seeds[is_open], ticks[is_open], streams[is_open] + 3 * attempt + draw) for draw in range(3)
+        )
+        normal = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
+        cube = (1.0 + normal / np.sqrt(9.0 * d)) ** 3
+        safe = np.maximum(cube, 1e-300)
+        taken = (cube > 0.0) & (np.log(w) < 0.5 * normal * normal + d * (1.0 - cube + np.log(safe)))
+        place = np.flatnonzero(is_open)
+        out.reshape(-1)[place[taken]] = (d * cube)[taken]
+        is_open.reshape(-1)[place[taken]] = False
+        if not is_open.any():
+            break
+    return out
+
+
+def thresholds(
+    drawn: Float64Array, arousal: Float64Array, dominance: Float64Array, rules: GatingPolicy
+) -> Float64Array:
+    """Return the thresholds of T2, T1 and T0, descending, [3, golems].
+
+    Arousal above 0 lowers the drawn boundaries, dominance raises the thresholds, and low dominance lowers them.
+    """
+    shifted = drawn * (1.0 - rules.arousal_shift * arousal.clip(0.0, 1.0))
+    ordered = np.sort(shifted, axis=0)[::-1]
+    return (ordered + rules.dominance_shift * dominance).clip(rules.threshold_min, rules.threshold_max)
+
+
+def after_verdicts(
+    boundaries: Float64Array, needless: Int64Array, missed: Int64Array, rules: GatingPolicy
+) -> Float64Array:
+    """Return the boundaries after a delta: older evidence fades towards the prior, and new evidence counts.
+
+    needless, missed : numbers of needless escalations and missed events by boundary, [boundaries, golems]
+    """
+    prior = prior_boundaries(rules, boundaries.shape[2])
+    return np.asarray(prior + rules.boundary_memory * (boundaries - prior) + np.stack([needless, missed]))
