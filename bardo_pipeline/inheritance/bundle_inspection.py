@@ -29,6 +29,7 @@ from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance import bundle_files as layout
 from bardo_pipeline.inheritance.bottleneck import RULES
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINEAGE, MANIFEST, TESTAMENT, Bundle
+from bardo_pipeline.inheritance.learning_state import gate_faults
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import InheritancePolicy
 
@@ -230,7 +231,7 @@ def _faults_of_other_files(bundle: Bundle, entries: pa.Table, policy: Inheritanc
     if not isinstance(_object(bundle, LINEAGE).get("ancestors"), list):
         faults.append(f"{LINEAGE}: names no ancestors")
     if layout.LEARNING in bundle.files:
-        _object(bundle, layout.LEARNING)
+        faults += [f"{layout.LEARNING}: {fault}" for fault in gate_faults(_object(bundle, layout.LEARNING))]
     return faults
 
 

@@ -1,27 +1,28 @@
-"""Computes the learning state that a dead golem passes on: forecast variances and attention. Pure.
+"""Computes the learning state that a dead golem passes on: forecast variances, attention, learned gate. Pure.
 
 The forecast variance (heartbeat/observe.py) comes from the last prediction of each quantity, updated with its actual
-value. Attention (heartbeat/gate.py) is recomputed from the records of deliberating ticks.
+value. Attention (heartbeat/gate.py) is recomputed from the records of deliberating ticks. The learned gate's state is
+that of the last record.
 Source: HB ("Persistence across golem generations"); INH-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.events.record.model import REGIMES, ExpertWeights
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import Policy
 
 QUANTITIES = ("price", "gas", "health")
 """Predicted quantities, in a fleet's order."""
 
-LEARNING_COLUMNS = ("golem_id", "tick", "predictions")
-"""Record columns from which forecast variances are computed."""
+LEARNING_COLUMNS = ("golem_id", "tick", "predictions", "gating")
+"""Record columns from which forecast variances and the learned gate's state are computed."""
 
 THOUGHT_COLUMNS = ("golem_id", "tick", "tier", "regime", "observation", "actions")
 """Record columns from which attention is computed."""
@@ -33,6 +34,8 @@ PLACES = len(REGIMES) * BANDS
 UNIT = 1e-12
 """Unit of integer variances: ppm squared."""
 
+MICRO = 1e-6
+_GATE_MAX = 10**9
 MILLI = 1_000
 """Thoughts are stored in thousandths, because older thoughts count less than one."""
 
@@ -44,11 +47,26 @@ class Attention(TypedDict):
     vain: list[int]
 
 
+class Gate(TypedDict):
+    """State of the learned gate.
+
+    log_weights: of its experts beside the heaviest one, in millionths, 0 or less, in the order of ExpertWeights.
+    boundaries: alpha and beta of T2, T1 and T0, in thousandths, 1,000 or more.
+    """
+
+    log_weights: list[int]
+    boundaries: list[list[int]]
+
+
 class Learning(TypedDict):
-    """forecast_variance: by quantity, of relative residuals (health: absolute), in ppm squared; null if the last
-    cycle has no prediction of the quantity."""
+    """gate: absent in a golem without the learned gate.
+
+    forecast_variance: by quantity, of relative residuals (health: absolute), in ppm squared; null if the last cycle has
+    no prediction of the quantity.
+    """
 
     attention: Attention
+    gate: NotRequired[Gate]
     forecast_variance: dict[str, int | None]
 
 
@@ -135,7 +153,54 @@ def learned(
     }
     for golem_id, quantity, value in zip(golems, quantities, variance, strict=True):
         out[golem_id]["forecast_variance"][quantity] = value
+    for golem_id, gating in zip(*(c.to_pylist() for c in query_tables(_GATES, records=records).columns), strict=True):
+        out[golem_id]["gate"] = _gate(gating)
     return out
+
+
+_GATES = """
+    select golem_id, max_by(gating, tick) as gating from records where gating is not null group by all order by golem_id
+"""
+
+
+def _gate(gating: dict[str, Any]) -> Gate:
+    weights = np.maximum(np.array([gating["weights"][name] for name in ExpertWeights.model_fields]), 1e-300)
+    boundaries = (gating[f"boundary_{name}"] for name in ("t2", "t1", "t0"))
+    return Gate(
+        log_weights=np.rint(np.log(weights / weights.max()) / MICRO).astype(np.int64).tolist(),
+        boundaries=[[max(round(b[name] * MILLI), MILLI) for name in ("alpha", "beta")] for b in boundaries],
+    )
+
+
+def gate_faults(learning: Any) -> list[str]:
+    """Return why the gate in a learning state cannot be used; empty without one."""
+    gate = learning.get("gate", {}) if isinstance(learning, dict) else {}
+    if not gate:
+        return []
+    parts: list[Any] = [gate.get(n) if isinstance(gate, dict) else None for n in ("log_weights", "boundaries")]
+    log_weights, boundaries = parts
+    faults, experts = [], len(ExpertWeights.model_fields)
+    if not (_are_ints(log_weights, -_GATE_MAX, 0) and len(log_weights) == experts and max(log_weights) == 0):
+        faults.append(f"gate: log_weights are not {experts} integers of 0 or less, the largest 0")
+    if not (isinstance(boundaries, list) and len(boundaries) == 3 and all(map(_is_boundary, boundaries))):
+        faults.append(f"gate: boundaries are not 3 pairs of integers from {MILLI:,} to {_GATE_MAX:,}")
+    return faults
+
+
+def _is_boundary(pair: Any) -> bool:
+    return _are_ints(pair, MILLI, _GATE_MAX) and len(pair) == 2
+
+
+def _are_ints(values: Any, low: int, high: int) -> bool:
+    return isinstance(values, list) and all(type(v) is int and low <= v <= high for v in values)
+
+
+def gate_of(learning: Any) -> tuple[list[float], list[list[float]]] | None:
+    """Return the logarithms of the weights and the boundaries at birth; None without a valid state."""
+    if not isinstance(learning, dict) or not learning.get("gate") or gate_faults(learning):
+        return None
+    gate = learning["gate"]
+    return [v * MICRO for v in gate["log_weights"]], [[v / MILLI for v in pair] for pair in gate["boundaries"]]
 
 
 def forecast_variances(learning: Any) -> tuple[float | None, ...]:

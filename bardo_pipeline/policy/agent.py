@@ -109,8 +109,11 @@ class GatingPolicy(Frozen):
         "discounted", "discounted Hedge, or exponential weights with eta = sqrt(ln N / t) (HB S5, online learning)"
     )
     discount: Unit = setting(0.99, "power of a weight per judged tick; half-life 69 (HB S5)")
-    eta: Positive = setting(0.3, "learning rate of the discounted Hedge (ours)")
-    negative_weight: Unit = setting(0.02, "weight of a loss of a tick without importance; they are many (ours)")
+    eta: Positive = setting(0.5, "learning rate of the discounted Hedge (ours)")
+    weight_ratio_min: Positive = setting(
+        0.1, "lightest weight after a delta, as a share of the heaviest (ours)", le=1.0
+    )
+    negative_weight: Unit = setting(0.004, "weight of a loss of a tick without importance; they are many (ours)")
     boundary_priors: tuple[tuple[Positive, Positive], ...] = setting(
         ((8.0, 2.0), (5.0, 5.0), (2.0, 8.0)), "alpha and beta of the boundaries of T2, T1 and T0 (HB S5, canon 29)",
         min_length=3, max_length=3,
@@ -120,12 +123,12 @@ class GatingPolicy(Frozen):
     threshold_min: Unit = setting(0.05, "lowest threshold (HB S5)")
     threshold_max: Unit = setting(0.95, "highest threshold (HB S5)")
     boundary_memory: Unit = setting(0.98, "share of a boundary's evidence beyond its prior kept per delta (ours)")
-    explore_share: Unit = setting(0.01, "share of discarded ticks that deliberate all the same (HB: 0.01-0.05)")
+    explore_share: Unit = setting(0.03, "share of discarded ticks that deliberate all the same (HB: 0.01-0.05)")
     delta_ticks: PositiveCount = setting(50, "ticks between two judgements of past tiers (HB: delta)")
     window_ticks: PositiveCount = setting(5, "ticks after a tick that show whether it was quiet (ours; HB: next theta)")
-    event_error_min: Unit = setting(0.5, "surprise in the window that is an event: more than a regime change (ours)")
-    event_loss_min: Unit = setting(0.01, "fall of the net asset value in the window that is an event (ours)")
-    effect_min_ppm: PositiveCount = setting(500, "effect of acting after which inaction was a miss (ours)")
+    event_error_min: Unit = setting(0.6, "surprise in the window that is an event: more than a regime change (ours)")
+    event_loss_min: Unit = setting(0.03, "fall of the net asset value in the window that is an event (ours)")
+    effect_min_ppm: PositiveCount = setting(1, "effect of acting after which inaction was a miss (ours)")
 
 
 class CostPolicy(Frozen):

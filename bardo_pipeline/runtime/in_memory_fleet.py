@@ -27,6 +27,7 @@ from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
 from bardo_pipeline.heartbeat.recall_table import recall_of, with_priors
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
@@ -54,6 +55,7 @@ class Start(NamedTuple):
     luck: np.uint64
     forecast_variance: tuple[float | None, ...] = (None, None, None)
     attention: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    gate: tuple[list[float], list[list[float]]] | None = None
 
 
 @dataclass
@@ -214,7 +216,10 @@ class Cohort:
 
 
 class InMemoryFleet(Cohort):
-    """Golems born together at a position of a tape. remember: keep all past states of their entries."""
+    """Golems born together at a position of a tape. remember: keep all past states of their entries.
+
+    thought_costs: micro-dollars for chosen and for forced deliberations by cycle, [2, golems] each.
+    """
 
     def __init__(
         self, tape: Tape, start: int, starts: Sequence[Start], policy: Policy, *, remember: bool = False
@@ -223,9 +228,11 @@ class InMemoryFleet(Cohort):
         fleet.seed = np.array([s.luck for s in starts], np.uint64)
         for i, own in enumerate(starts):
             fleet.begin_with(i, own.forecast_variance, own.attention)
+            inherit_gate(fleet, i, own.gate, policy)
         super().__init__(tape, fleet, policy)
         self._start, self._starts, self._remember = start, starts, remember
         self._spent, self._past_states = np.zeros((2, fleet.size), np.int64), [ENTRY_SCHEMA.empty_table()]
+        self.thought_costs: list[Int64Array] = []
 
     def begin(self, inherited: pa.Table) -> None:
         """Give golems their inherited entries: ENTRY_SCHEMA; golems without rows start with none."""
@@ -272,6 +279,8 @@ class InMemoryFleet(Cohort):
         span, fleet, lived = self._policy.curator.cycle_ticks, self.fleet, self.fleet.alive.copy()
         chunk, cause = self.step_chunk(start, stop)
         self._spent += np.stack([chunk.out[name].sum(axis=1) for name in ("inference", "gas")])
+        costs, forced = chunk.out["inference"], chunk.out["forced"] >= 0
+        self.thought_costs.append(np.stack([np.where(forced, 0, costs).sum(axis=1), (costs * forced).sum(axis=1)]))
         records = records_of(chunk)
         upto = {fleet.golem_ids[i]: int(cycle_of(fleet.tick[i : i + 1], span)[0]) for i in np.flatnonzero(lived)}
         self.close_cycles(records, upto)

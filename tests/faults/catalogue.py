@@ -34,6 +34,8 @@ LOANED = (
 )
 LEARNED = "tests/unit/heartbeat/test_learned_loans.py"
 CLOSING = "test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral"
+VERDICTS = "tests/property/heartbeat/test_tier_verdicts.py"
+LEARNING = (f"{VERDICTS}::test_weights_and_boundaries_follow_from_the_verdicts_on_the_records",)
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -54,6 +56,7 @@ def wiring(*names: str) -> tuple[str, ...]:
     return tuple(f"{WIRING}::test_{name}" for name in names)
 
 
+_GATING = "heartbeat/gating"
 _CHOICES, _LOANS = "heartbeat/choice_trials.py", "heartbeat/defi/loan_trials.py"
 _BORROWING = "heartbeat/defi/borrowing_rules.py"
 _STEP, _GATE, _DECIDE = "heartbeat/step.py", "heartbeat/gate.py", "heartbeat/decide.py"
@@ -126,12 +129,12 @@ FAULTS = (
     Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
           "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
     # the step: surprise and tiers
-    Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == 1) & (forced == gate.UNFORCED)",
-          "fleet.alive & (tier >= 1) & (forced == gate.UNFORCED)", SILENCED),
+    Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == T1) & unforced",
+          "fleet.alive & (tier >= T1) & unforced", SILENCED),
     Fault("attention passes over follow-ups", "HB-4", _STEP,
-          "(forced == gate.UNFORCED) & (fleet.follow_ups == 0)", "(forced == gate.UNFORCED)", SILENCED),
+          "(tier == T1) & unforced & (fleet.follow_ups == 0)", "(tier == T1) & unforced", SILENCED),
     Fault("a suppressed tick is written as T0", "HB-4", _STEP,
-          'tier[judgement.suppressed | settled] = TIERS.index("suppress")', "tier[judgement.suppressed | settled] = 0",
+          "tier[judgement.suppressed] = SUPPRESS", "tier[judgement.suppressed] = 0",
           (*SILENCED, f"{REASONS}::test_no_record_contradicts_its_reasons")),
     Fault("an imminent transition forces nothing", "HB-4", _STEP,
           "imminent = gate.transition_imminent(fleet.composite, policy)",
@@ -222,6 +225,22 @@ FAULTS = (
     Fault("a reason states the other relation", "HB-4", _GATE, "word_codes = (error >= threshold).astype(np.int64)",
           "word_codes = (error < threshold).astype(np.int64)",
           (f"{GATE}::test_a_gating_reason_contains_tier_force_and_surprise",)),
+    # the learned gate
+    Fault("the learned gate acts from birth", "HB-7", f"{_GATING}/learned_gate.py",
+          "grown = fleet.is_taught | (fleet.tick > policy.gate.attention_after_ticks)", "grown = fleet.tick > 0",
+          (f"{VERDICTS}::test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once",)),
+    Fault("discards are never explored", "HB-7", f"{_GATING}/learned_gate.py", "STREAM_EXPLORE) < rules.explore_share",
+          "STREAM_EXPLORE) < 0.0", LEARNING),
+    Fault("a later verdict scores no tick again", "HB-7", f"{_GATING}/tier_verdicts.py",
+          'missed[:span] &= (is_late & ~past["missed"])[:span]', "missed[:span] = False", LEARNING),
+    Fault("tiers are never judged", "HB-7", _STEP, "        judge_tiers(fleet, t, policy)\n", "        pass\n",
+          LEARNING),
+    Fault("trials do not reach the judgement", "HB-7", _STEP, "        note_effects(fleet, t, effects)\n", "",
+          LEARNING),
+    Fault("a needless escalation lowers a boundary", "HB-7", f"{_GATING}/boundaries.py",
+          "np.stack([needless, missed])", "np.stack([missed, needless])", LEARNING),
+    Fault("a sleeping expert loses weight", "HB-7", f"{_GATING}/expert_weights.py",
+          "present = counts[:, None] & ~np.isnan(new)", "present = counts[:, None] & (new == new) | True", LEARNING),
     # the choice
     Fault("pool-share cage off", "HB-1", _DECIDE, "(mints & (pool_share > cage.pool_share_max), BLOCKED",
           "(mints & (pool_share > 2.0), BLOCKED", wiring("the_cage_bounds_the_share_of_a_pool")),

@@ -52,6 +52,15 @@ def after_losses(losses: Float64Array, new: Float64Array, counts: BoolArray, rul
     return np.asarray(losses * kept ** present.sum(axis=0) + np.where(present, new * kept**later, 0.0).sum(axis=0))
 
 
+def bounded(losses: Float64Array, rounds: Int64Array, rules: GatingPolicy) -> Float64Array:
+    """Return the sums less the smallest one, so far that no weight is below `weight_ratio_min` of the heaviest.
+
+    So the weights in a record restore the sums, and one burst of losses does not silence an expert.
+    """
+    furthest = -math.log(rules.weight_ratio_min) / learning_rate(len(losses), rounds, rules)
+    return np.minimum(losses - losses.min(axis=0), furthest)
+
+
 def expert_losses(signals: Float64Array, importance: Float64Array, rules: GatingPolicy) -> Float64Array:
     """Return each expert's loss: min(abs(signal - importance), 1), less for ticks without importance.
 

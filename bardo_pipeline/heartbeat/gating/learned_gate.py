@@ -5,6 +5,7 @@ Source: HB S5 ("Combined gating pipeline"); HB online learning (exploration of d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gating.boundaries import sampled, thresholds
-from bardo_pipeline.heartbeat.gating.expert_weights import combined, expert_weights
+from bardo_pipeline.heartbeat.gating.expert_weights import combined, expert_weights, learning_rate
 from bardo_pipeline.mortality.random_streams import STREAM_EXPLORE, uniform
 from bardo_pipeline.policy import Policy
 
@@ -63,6 +64,20 @@ def weigh(fleet: Fleet, signals: Float64Array, unforced: BoolArray, policy: Poli
     return Weighing(
         signals, weights, composite, fleet.boundaries.reshape(6, -1).copy(), limits, decided, tier, explored
     )
+
+
+def inherit_gate(
+    fleet: Fleet, i: int, state: tuple[Sequence[float], Sequence[Sequence[float]]] | None, policy: Policy
+) -> None:
+    """Start golem i with its predecessor's gate, which decides from its first unforced tick.
+
+    state: logarithms of the weights, and alpha and beta of each boundary (inheritance/learning_state.py); None: none.
+    """
+    if state is not None:
+        log_weights, boundaries = state
+        eta = learning_rate(len(log_weights), fleet.expert_rounds[i : i + 1], policy.gating)
+        fleet.expert_losses[:, i] = -np.array(log_weights) / eta
+        fleet.boundaries[..., i], fleet.is_taught[i] = np.array(boundaries).T, True
 
 
 def _draw(fleet: Fleet, policy: Policy) -> None:

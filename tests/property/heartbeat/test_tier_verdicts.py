@@ -7,13 +7,26 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.heartbeat.entry_names import EntryNames
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gating.expert_signals import note_contradictions
+from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
+from bardo_pipeline.heartbeat.recall_table import nothing_known
+from bardo_pipeline.heartbeat.records.build_records import records_of
+from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
+from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_faults, gate_of
+from bardo_pipeline.inheritance.learning_state import learned as learning_states
+from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import GatePolicy, GatingPolicy, Policy
 from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
@@ -51,7 +64,7 @@ def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
     return [figures["weights"][name] for name in twin.EXPERTS], [[b["alpha"], b["beta"]] for b in boundaries]
 
 
-@pytest.mark.row("HB-9", "HB-5", "HB-6")
+@pytest.mark.row("HB-7")
 def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> None:
     rules, counted = LIVELY.gating, Counter[tuple[str, str]]()
     for rows in lives().values():
@@ -70,7 +83,7 @@ def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> Non
     } <= counted.keys(), counted  # fmt: skip
 
 
-@pytest.mark.row("HB-9")
+@pytest.mark.row("HB-7")
 def test_state_changes_only_at_deltas() -> None:
     for rows in lives().values():
         for tick, following in pairwise(sorted(rows)):
@@ -127,3 +140,110 @@ def test_a_changed_figure_contradicts_the_reason(tier: str, change: Change) -> N
     change(changed)
     assert contradictions(pa.Table.from_pylist([row], RECORD_SCHEMA)) == []
     assert contradictions(pa.Table.from_pylist([changed], RECORD_SCHEMA)) != []
+
+
+def gate_left() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the gate of one golem's learning state, and its last record."""
+    golem_id, rows = next(iter(lives().items()))
+    records = learned().records.filter(pa.compute.equal(learned().records["golem_id"], golem_id))
+    none = Attention(thoughts=[0] * PLACES, vain=[0] * PLACES)
+    state = learning_states(records, {golem_id: 0.9}, {golem_id: none}, LIVELY)[golem_id]
+    return orjson.loads(orjson.dumps(state)), rows[max(rows)]
+
+
+@pytest.mark.row("HB-7")
+def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once() -> None:
+    state, last = gate_left()
+    founder = learned().births[last["golem_id"]]
+    fleet, tape = Fleet(["g-orphan", "g-heir"], [founder] * 2, LIVELY), tape_of(lively_market(60), LIVELY)
+    inherit_gate(fleet, 0, gate_of({}), LIVELY)
+    inherit_gate(fleet, 1, gate_of(state), LIVELY)
+    out, recall = Buffers(2, 40), nothing_known(2, EntryNames())
+    for t in range(40):
+        step(fleet, tape, t, recall=recall, policy=LIVELY, out=out, at=t)
+    rows = records_of(Chunk(out, tape, 0, fleet.golem_ids, recall, None, LIVELY)).to_pylist()
+    first = {row["golem_id"]: row for row in rows if row["tick"] == 2}
+    weights, boundaries = recorded(first["g-heir"])
+    np.testing.assert_allclose(weights, recorded(last)[0], rtol=1e-5)
+    np.testing.assert_allclose(boundaries, recorded(last)[1], atol=1e-3)
+    np.testing.assert_array_equal(recorded(first["g-orphan"])[1], LIVELY.gating.boundary_priors)
+    decided = {
+        g: [r["gating"]["boundary_t1"]["threshold"] is not None for r in rows if r["golem_id"] == g] for g in first
+    }
+    assert decided == {"g-orphan": [False] * 40, "g-heir": [False, *[True] * 39]}, "the first tick of a life is forced"
+    assert len(orjson.dumps(state["gate"])) < 400
+
+
+@pytest.mark.row("HB-7")
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("log_weights", [0] * 4), ("log_weights", [1, 0, 0, 0, 0]), ("log_weights", [-1] * 5),
+        ("log_weights", [0.0] * 5), ("log_weights", [True, 0, 0, 0, 0]), ("log_weights", None),
+        ("log_weights", [0, 0, 0, 0, -(10**10)]), ("boundaries", [[1_000, 1_000]] * 2), ("boundaries", [[1_000]] * 3),
+        ("boundaries", [[999, 1_000]] * 3), ("boundaries", [[float("nan"), 1_000]] * 3), ("boundaries", 3),
+        ("boundaries", [[10**10, 1_000]] * 3),
+    ],
+)  # fmt: skip
+def test_a_gate_outside_its_ranges_is_a_fault_of_its_bundle_and_is_not_used(part: str, value: object) -> None:
+    state, _ = gate_left()
+    assert gate_faults(state) == []
+    spoilt = {**state, "gate": {**state["gate"], part: value}}
+    (fault,) = gate_faults(spoilt)
+    assert part in fault
+    assert gate_of(spoilt) is None
+
+
+def squashed(size: float, half: float) -> float:
+    return size / (size + half)
+
+
+@pytest.mark.row("HB-7")
+def test_the_signals_of_a_record_follow_from_its_predictions_and_probes_and_from_the_market() -> None:
+    rules, z, seen = LIVELY.gating, LIVELY.prediction.interval_z, 0
+    tape = tape_of(lively_market(1_100), LIVELY)
+    topology = dict(zip(tape.at_us.tolist(), tape.topology.tolist(), strict=True))
+    for rows in lives().values():
+        for tick, row in rows.items():
+            signals, predictions = row["gating"]["signals"], {p["quantity"]: p for p in row["predictions"]}
+            severities = [probe["severity"] for probe in row["probe_results"]]
+            assert signals["risk"] == max({"none": 0.0, "low": 0.5, "high": 1.0}.get(s, 0.0) for s in severities)
+            distance = topology[int(row["observed_at"].timestamp()) * 1_000_000]
+            expected = None if np.isnan(distance) else squashed(distance, rules.topology_half)
+            assert signals["topology"] == (expected if expected is None else pytest.approx(expected))
+            if "price" not in predictions:
+                assert signals["oracle"] is signals["surprise"] is None
+                continue
+            price = predictions["price"]
+            residual = abs(price["actual"] - price["expected"]) / ((price["high"] - price["low"]) / 2.0)
+            assert signals["oracle"] == pytest.approx(squashed(residual, rules.oracle_half), rel=1e-6)
+            after = {p["quantity"]: p for p in rows[tick + 1]["predictions"]} if tick + 1 in rows else {}
+            if predictions.keys() == after.keys() == {"price", "gas", "health"}:
+                divergence = max(
+                    nats(predictions[name], after[name], z, absolute=name == "health") for name in predictions
+                )
+                assert signals["surprise"] == pytest.approx(squashed(divergence, rules.surprise_half_nats), rel=1e-6)
+                seen += 1
+    assert seen > 1_000
+
+
+def nats(before: dict[str, Any], after: dict[str, Any], z: float, *, absolute: bool) -> float:
+    """Return the KL divergence of a forecast from the one before it, both centred at what was known."""
+    scale = 1.0 if absolute else abs(before["expected"])
+    first = (before["high"] - before["low"]) / 2.0 / z / scale
+    second = (after["high"] - after["low"]) / 2.0 / z / (1.0 if absolute else abs(after["expected"]))
+    moved = (before["actual"] - before["expected"]) / scale / first
+    return float(0.5 * ((second / first) ** 2 + moved**2 - 1.0 - np.log((second / first) ** 2)))
+
+
+@pytest.mark.row("HB-7")
+def test_the_contradiction_is_the_share_of_opposed_pairs_of_the_last_retrieval() -> None:
+    founder = next(iter(learned().births.values()))
+    fleet, recall = Fleet(["g-0", "g-1", "g-2"], [founder] * 3, LIVELY), SimpleNamespace(sign=np.array([1, 1, -1, 0]))
+    memory = SimpleNamespace(golem=np.array([0, 2]), recalled=np.array([[0, -1], [1, -1], [2, -1], [3, -1], [-1, -1]]))
+    note_contradictions(fleet, memory, recall)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(fleet.contradiction, [2 / 6, np.nan, np.nan])
+    memory.recalled[:, 0] = -1
+    note_contradictions(fleet, memory, recall)  # type: ignore[arg-type]
+    note_contradictions(fleet, None, recall)  # type: ignore[arg-type]
+    assert fleet.contradiction[0] == 2 / 6, "a deliberation that retrieves nothing keeps the share"

@@ -127,4 +127,4 @@ def learn(judged: Sequence[tuple[Past, str]], hedge: Hedge, boundaries: list[lis
         if verdict == "missed" and row.decided:
             for at in {"suppress": (1, 2), "T0": (1,)}[row.tier]:
                 boundaries[at][1] += 1.0
-    hedge.weights = [w / max(hedge.weights) for w in hedge.weights]
+    hedge.weights = [max(w / max(hedge.weights), rules.weight_ratio_min) for w in hedge.weights]

@@ -23,6 +23,7 @@ def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
                 {"quantity": quantity, "expected": expected, "low": expected - Z * sigma, "high": expected + Z * sigma,
                  "actual": actual}
             ],
+            "gating": None,
         }
         for golem, tick, quantity, expected, sigma, actual in rows
     ]  # fmt: skip
