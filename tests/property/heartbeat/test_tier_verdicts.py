@@ -24,6 +24,7 @@ from bardo_pipeline.heartbeat.recall_table import nothing_known
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_faults, gate_of
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
 from bardo_pipeline.market.tick_series import tape_of
@@ -32,6 +33,7 @@ from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
 from tests.support.fleets.memory_fleets import FOUNDING, Lived, live, lively_market
 from tests.support.fleets.tier_rows import past_ticks
+from tests.support.knowledge.handmade_bundles import bundle_of
 
 LIVELY = Policy(
     gate=GatePolicy(mode="learned"),
@@ -188,7 +190,10 @@ def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_i
 def test_a_gate_outside_its_ranges_is_a_fault_of_its_bundle_and_is_not_used(part: str, value: object) -> None:
     state, _ = gate_left()
     assert gate_faults(state) == []
+    assert not [f for f in faults_of(bundle_of(learning=state).files, LIVELY.inheritance) if "gate" in f]
     spoilt = {**state, "gate": {**state["gate"], part: value}}
+    if "nan" not in repr(value):  # no JSON holds it
+        assert [f for f in faults_of(bundle_of(learning=spoilt).files, LIVELY.inheritance) if part in f]
     (fault,) = gate_faults(spoilt)
     assert part in fault
     assert gate_of(spoilt) is None
