@@ -5,7 +5,7 @@ Source: TOOLS (memory_search), MEM-10, canon 23; ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,6 +105,23 @@ def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]
     return rows[is_high], rounded[is_high]
 
 
+def highest_of_each(scores: Float64Array, text: Int64Array, count: int) -> tuple[Int64Array, Float64Array]:
+    """Return the highest rows that have `count` texts together, with all ties of the last one, and their scores.
+
+    text: number of each row's text; many rows may share one.
+    """
+    wanted = 4 * count
+    while True:
+        rows, rounded = highest(scores, wanted)
+        if len(rows) < wanted or len(np.unique(text[rows])) >= count:
+            break
+        wanted *= 8
+    order = np.argsort(-rounded, kind="stable")
+    first = np.sort(np.unique(text[rows[order]], return_index=True)[1])
+    is_wanted = rounded >= (rounded[order[first[:count][-1]]] if len(first) else 0.0)
+    return rows[is_wanted], rounded[is_wanted]
+
+
 def _at_place(scores: Float64Array, place: int) -> float:
     """Return the score at this place from the top, or the least one if there are fewer."""
     at = max(len(scores) - place, 0)
@@ -158,7 +175,8 @@ class Candidates:
             return []
         relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-        for ranked in sorted(self._described(*row) for row in self._highest_rows(relevant * self._weight, count)):
+        rows, scores = highest_of_each(relevant * self._weight, self._key, count)
+        for ranked in sorted(map(self._described, rows.tolist(), scores.tolist())):
             best.setdefault(int(self._key[ranked[-1]]), ranked)
         return [
             SearchRow(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), -ranked[0],
@@ -166,19 +184,6 @@ class Candidates:
             for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
             for row in [ranked[-1]]
         ]  # fmt: skip
-
-    def _highest_rows(self, score: Float64Array, count: int) -> Iterable[tuple[int, float]]:
-        """Return the highest rows that have `count` texts together, with all ties of the last one, and their scores."""
-        wanted = 4 * count
-        while True:  # many rows may share a text
-            rows, scores = highest(score, wanted)
-            if len(rows) < wanted or len(np.unique(self._key[rows])) >= count:
-                break
-            wanted *= 8
-        order = np.argsort(-scores, kind="stable")
-        first = np.sort(np.unique(self._key[rows[order]], return_index=True)[1])
-        is_wanted = scores >= (scores[order[first[:count][-1]]] if len(first) else 0.0)
-        return zip(rows[is_wanted].tolist(), scores[is_wanted].tolist(), strict=True)
 
     def _described(self, row: int, score: float) -> tuple[float, str, str, str, str, str, int]:
         part = int(np.searchsorted(self._starts, row, side="right")) - 1

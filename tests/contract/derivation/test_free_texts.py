@@ -154,12 +154,14 @@ def test_a_statement_like_an_earlier_one_is_its_upvote_and_both_stay_in_the_log(
     assert context.log.life().num_rows == 2, "the birth and the key, without texts"
     episodes = store(context, stored_text(SLIP), stored_text(SLIP), hours=1)
     assert [episode.upvote_of for episode in episodes] == [None, None], "an episode happened each time"
+    store(context, stored_text(SLIP), stored_text(VAULT), hours=2)
+    assert texts_of(context, "which swap slipped at noon?", limit=2) == [SLIP, VAULT], "each text is listed once"
 
 
 def test_age_lowers_a_score_by_a_bounded_share_and_importance_slows_it(root: Path) -> None:
     context = DerivationContext.open(root)
     store(context, stored_text(SLIP))
-    store(context, stored_text(SLIP, importance="emergency"), hours=1)
+    store(context, stored_text(f"{SLIP} ", speaker="Ada", importance="emergency"), hours=1)
     store(context, stored_text(VAULT), hours=24 * 100)
     hits = {hit.observed_at: hit for hit in search_texts(context, "which swap slipped at noon?", now=NOW).hits}
     old, lasting, new = (hits[moment] for moment in sorted(hits))
