@@ -19,9 +19,11 @@ STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
 one was removed by its owner; a folded one is represented by a wider rule of its golem (gas_bands.py). Pruned and
 retracted entries can be learned again from later evidence."""
 
-PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant")
-"""Origin of an entry: own evidence, inheritance at a death (canon 3), a dream (KAT, Loop 3), an import during life, or
-a report of the golem's short-lived replicant (INH S5.2, S7.6)."""
+PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant", "clade_sibling")
+"""Origin of an entry: own evidence, inheritance at a death (canon 3), a dream (KAT, Loop 3), an import during life, a
+report of the golem's short-lived replicant (INH S5.2, S7.6), or a parcel of a living sibling (INH S6)."""
+
+CLADE_SIBLING = PROVENANCES[5]
 
 DREAMT = PROVENANCES[2]
 

@@ -34,7 +34,7 @@ from bardo_pipeline.policy import InheritancePolicy
 
 _WORDS = {
     "kind": vocabulary.ENTRY_KINDS, "decay_class": vocabulary.DECAY_CLASSES, "source": vocabulary.SOURCES,
-    "selected_by": (*RULES, layout.LIBRARIAN), "provenance": vocabulary.PROVENANCES,
+    "selected_by": (*RULES, layout.LIBRARIAN, layout.CLADE), "provenance": vocabulary.PROVENANCES,
     "category": tuple(vocabulary.CATEGORIES), "domain": vocabulary.DOMAINS, "regime": REGIMES,
     "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": vocabulary.BASELINE_METRICS,
     "cause": (*vocabulary.CAUSAL_VARIABLES, *vocabulary.CHANGE_CATEGORY), "effect": tuple(vocabulary.EFFECT_CATEGORY),

@@ -95,7 +95,7 @@ def serve_http(
 
     home, gate = Home.open(root), MemoryGate.of(environ)
     with _only_server(home):
-        listener = _listener(settings.port)
+        listener = listening_socket(settings.port)
         url, token, instance = f"http://{HOST}:{listener.getsockname()[1]}", secrets.token_urlsafe(32), _id()
         warm = WarmHome(root, threads=settings.threads)
         recorder = Recorder(
@@ -190,12 +190,15 @@ def _only_server(home: Home) -> Iterator[None]:
         os.close(handle)
 
 
-def _listener(port: int) -> socket.socket:
-    """Listen on a port of this machine; connections wait for the server. Raises ConfigError if the port is taken."""
+def listening_socket(port: int, host: str = HOST) -> socket.socket:
+    """Listen on a port, by default of this machine alone; connections wait for the server.
+
+    Raises ConfigError if the port is taken.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()
