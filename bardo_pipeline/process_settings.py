@@ -79,7 +79,7 @@ class NoticeSettings(ProcessSettings):
         return url
 
 
-class RelaySettings(ProcessSettings):
+class CladeSettings(ProcessSettings):
     """The relay of the clade."""
 
     relay: str | None = Field(None, description="Address of the relay through which golems of one owner share.")

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
 from bardo_pipeline.derivation.clade.share_entries import clade_members
 from bardo_pipeline.errors import ConfigError, NoServerError
 from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES
-from bardo_pipeline.process_settings import RelaySettings as RelayAddress
+from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret, write_clade_secret
@@ -107,7 +107,7 @@ def _owner(owner: str | None) -> str:
 
 
 def _address(relay: str | None) -> str:
-    address = relay or RelayAddress.of(os.environ).relay
+    address = relay or CladeSettings.of(os.environ).relay
     if address is None:
         raise ConfigError("no relay is named: give --relay ADDRESS, or set BARDO_RELAY")
     return address
