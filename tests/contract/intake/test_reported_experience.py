@@ -14,7 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline import Advice, EventWriter, advice, ask, birth, derive, open_home, read_records, search
+from bardo_pipeline import (
+    Advice,
+    EventWriter,
+    advice,
+    ask,
+    birth,
+    derive,
+    open_home,
+    read_records,
+    record_of,
+    report,
+    search,
+)
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
@@ -26,12 +38,14 @@ from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.server.recorder import reports_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.warehouse.build import build_warehouse, query
 from tests.conftest import copy_home
 from tests.scenario.api.test_example_agents import KEEPER
 from tests.support.homes.served_homes import served
 from tests.support.homes.server_routes import compare
 from tests.support.homes.spool_homes import Place
 from tests.support.homes.tool_homes import ToolHome
+from tests.support.processes.notebook import answers
 from tests.support.records.log_queries import died
 from tests.unit.curator.test_reports import START, at, fitting_tools, life
 
@@ -165,6 +179,37 @@ def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_
     known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
     assert {row["text"] for row in warned} <= known
     assert f"avoid {action}" in warned[0]["text"]
+
+
+@pytest.mark.full
+@pytest.mark.row("P-4", "X-13")
+def test_analysts_see_which_warnings_a_reporting_runtime_obeyed(lived: LivedHome, tmp_path: Path) -> None:
+    home = open_home(copy_home(lived.root, tmp_path / "home"))
+    rules = advice(home, lived.golem).holding(SUM, "search")
+    (warning,) = (rule.entry_id for rule in rules if rule.conditions == (("task", "sum"),))
+    shown = {"entry_id": warning, "kind": "warning", "score": 0.9, "semantic": 0.9, "recency": 1.0, "importance": 1.0,
+             "affect": 0.5}  # fmt: skip
+    told = {
+        1_001: report(SUM, "calculator", 0.75, alternatives={"search": -0.5}),
+        1_002: report(SUM, "search", -0.25, alternatives={"calculator": 0.5}),
+        1_003: report({"task": "chat"}, "memory", 0.25, alternatives={"search": 0.0}),
+    }
+    with EventWriter.open(home, lived.golem, drain="thread") as writer:
+        for tick, each in told.items():
+            writer.append(record_of(lived.golem, tick, at(tick), [each], domain="tools", retrieved_entries=[shown]))
+    context = DerivationContext.open(home.root)
+    build_warehouse(context.home, context.derivation_id, context.policy)
+    context.log.close()
+    assert query(home, "select count(*) from fct_decisions")[1] == [(1_003,)]
+    names = "decision, alternatives, warnings, warning_effect, reward, effect_ppm, prevented_loss_ppm, is_verified"
+    assert query(home, f"select {names} from fct_decisions where len(entries_shown) > 0 order by tick")[1] == [
+        ("calculator", ["search"], [warning], "heeded", 0.75, 1_250_000, 1_250_000, True),
+        ("search", ["calculator"], [warning], "ignored", -0.25, -750_000, 0, True),
+        ("memory", ["search"], [], "none", 0.25, 250_000, 0, True),
+    ]
+    sentences = next(iter(answers(home.root, tmp_path).values())).sentence
+    assert "1 of 1 warnings prevented more rewards than they missed: obeying prevented +1.25" in sentences
+    assert "acting against a warning had the effect -0.75." in sentences
 
 
 @pytest.mark.full
