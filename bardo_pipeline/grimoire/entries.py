@@ -90,7 +90,7 @@ CATEGORIES: dict[str, str] = {
 """The nineteen categories and the KAT domain of each (canon 18). Lending has a domain and no category yet."""
 
 DOMAINS = ("dex_lp", "lending", "yield", "gas", "regime", "risk")
-"""KAT's proposition domains."""
+"""KAT's proposition domains. A rule about reports has the domain that its runtime states instead."""
 
 ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""

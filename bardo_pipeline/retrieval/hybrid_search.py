@@ -18,7 +18,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entries import CATEGORIES, DREAMT, ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import int_column
 
 OWN = ("self", DREAMT)
@@ -43,7 +43,8 @@ class Filters:
     """Conditions on entries in a search; None matches everything.
 
     confidence_min in [0, 1] applies to the current confidence of own entries, and to the confidence at origin of
-    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1].
+    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1]. Any
+    domain is valid, because a runtime chooses that of its reports.
     """
 
     kind: str | None = None
@@ -57,7 +58,7 @@ class Filters:
     confidence_min: float = 0.0
 
     def __post_init__(self) -> None:
-        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "domain": DOMAINS, "regime": REGIMES}
+        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "regime": REGIMES}
         for name, valid_values in (choices | {"status": STATUSES}).items():
             value = getattr(self, name)
             if value is not None and value not in valid_values:

@@ -33,6 +33,7 @@ from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
+from bardo_pipeline.inheritance.bundle_files import ENTRIES
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.server.recorder import reports_in
@@ -48,6 +49,7 @@ from tests.support.homes.tool_homes import ToolHome
 from tests.support.processes.notebook import answers
 from tests.support.records.log_queries import died
 from tests.unit.curator.test_reports import START, at, fitting_tools, life
+from tests.unit.inheritance.test_bundle import resealed
 
 OWNER = "me"
 SUM = {"task": "sum", "budget": "wide"}
@@ -143,6 +145,8 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
     assert any("calculator" in text for text in texts)
     found = search(lived.root, "prefer calculator for a sum", store="entries", golem_id=lived.golem, limit=3)
     assert "when task is sum" in found["text"][0].as_py()
+    answer = ask(lived.root, lived.golem, "which tool is right for a sum?", k=5)
+    assert set(answer.hits["domain"].to_pylist()) == {"tools"}, "the domain that the runtime stated"
     home = ToolHome(lived.root, lived.golem, lived.golem)
     insights = home.call("memory_get_insights", limit=50).insights
     assert any("prefer calculator" in insight.content for insight in insights)
@@ -263,6 +267,16 @@ def test_rules_about_reports_cross_a_death(dead: DerivationContext, lived: Lived
     entries = inherited_entries(bundle, "g-heir", dead.policy)
     crossed = entries.filter(pc.equal(entries["source"], "report"))
     assert crossed.num_rows >= 5
+    assert set(crossed["domain"].to_pylist()) == {"tools"}
+    of_category, of_another = (
+        faults_of(
+            resealed(bundle, {ENTRIES: bundle.files[ENTRIES].replace(b'"domain":"tools"', domain)}).files,
+            dead.policy.inheritance,
+        )
+        for domain in (b'"domain":"yield"', b'"domain":"poetry"')
+    )
+    assert of_category == [], "a bundle of an earlier version has the domain of the category"
+    assert "domain is 'poetry', which this version does not know" in of_another[0]
     known = Advice.of(crossed, crossed["confidence_ppm"].to_numpy())
     assert known.best(SUM, ["search", "calculator", "memory"]) == "calculator"
     testament = json.loads(bundle.files["testament.json"])

@@ -153,7 +153,6 @@ def test_the_minimum_confidence_applies_to_the_confidence_of_the_publisher() -> 
     [
         ({"kind": "foo"}, "no kind is called 'foo'"),
         ({"category": "foo"}, "no category is called 'foo'"),
-        ({"domain": "foo"}, "no domain is called 'foo'"),
         ({"regime": "bull"}, "no regime is called 'bull'"),
         ({"status": "foo"}, "no status is called 'foo'"),
         ({"confidence_min": 1.7}, "a confidence is between 0 and 1, not 1.7"),
