@@ -39,6 +39,9 @@ re-centring, of a loan or of repaying it over hours, over all regimes or in one;
 learned together; a report states the value of an action that a runtime reported with its reward, beside its other
 actions under the same conditions, which `cause` holds."""
 
+TEXT = "text"
+"""Source of an insight in a runtime's own words, which answers of `ask` list beside the entries. No table holds it."""
+
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.free_texts import search_texts
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.errors import ToolError
@@ -113,6 +114,28 @@ def test_every_search_ranks_and_filters_an_insight_by_its_votes(home: ToolHome) 
     assert retained(without=[trusted.insight_id]) == {doubted.insight_id: pytest.approx(0.15)}
     found = search_texts(home.context, "gas", now=home.at, golem_ids=[home.golem], confidence_min=0.2)
     assert [hit.text_id for hit in found.hits] == [trusted.insight_id]
+
+
+def test_ask_lists_an_insight_as_of_its_votes_edits_and_moments(home: ToolHome) -> None:
+    added = add(home, "Gas is cheapest between two and five in the morning UTC.", "gas_timing", chain="base")
+    store(home, "The swap of the morning slipped.")
+    home.wait(hours=1)
+    change(home, "UPVOTE", added.insight_id)
+    home.wait(hours=1)
+    change(home, "EDIT", added.insight_id, content="Gas is cheapest at three in the morning UTC.")
+
+    def told(hours: float | None = None) -> list[tuple[str, str, float, int]]:
+        moment = None if hours is None else home.at + timedelta(hours=hours)
+        where = golem_moment(home.context, home.golem, at=moment)
+        hits = ask(home.context, where, "when is gas cheap?", now=home.at).hits.to_pylist()
+        return [(hit["text"][:25], hit["domain"], hit["confidence_ppm"] / 1e6, hit["foretold_ppm"]) for hit in hits]
+
+    assert told() == [("Gas is cheapest at three ", "gas", 0.7, 700_000)]
+    assert told(-0.5) == [("Gas is cheapest between t", "gas", 0.7, 700_000)]
+    assert told(-1.5) == [("Gas is cheapest between t", "gas", 0.6, 600_000)]
+    home.wait(days=60)
+    add(home, "Gas is cheapest at 3 in the morning, UTC.", "gas_timing")
+    assert [confidence for _, _, confidence, _ in told()] == [0.8], "a statement of the same is a vote"
 
 
 def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> None:
