@@ -76,6 +76,20 @@ def test_an_episode_without_reflection_is_found_by_its_outcome(home: ToolHome) -
     assert (hit.id, hit.content) == (told.episode_id, "My sister moved to Lisbon.")
 
 
+@pytest.mark.parametrize("outcome", [{}, None, [], " ", {"note": "", "parts": [None, {}]}])
+def test_an_episode_that_states_nothing_is_refused(home: ToolHome, outcome: Any) -> None:
+    with pytest.raises(
+        ToolError, match="an empty one needs an outcome that states a value, .*: give a valid reflection"
+    ):
+        store(home, " ", tool="swap", outcome=outcome)
+    assert home.context.log.texts()[1].num_rows == 0
+    for stated in (False, 0, {"note": [0.5]}):
+        store(home, "", tool="swap", outcome=stated)
+    assert {row["text_stored"]["text"] for row in home.context.log.texts()[1].to_pylist()} == {
+        "swap: false", "swap: 0", 'swap: {"note":[0.5]}'
+    }  # fmt: skip
+
+
 def test_votes_move_confidence_asymmetrically_between_its_bounds(home: ToolHome) -> None:
     added = add(home, "Swaps above 50,000 dollars slip by more than 30 bps on thin pools.")
     assert (added.operation, added.confidence_before, added.confidence_after) == ("ADD", 0.0, 0.6)
