@@ -79,7 +79,7 @@ def test_an_episode_without_reflection_is_found_by_its_outcome(home: ToolHome) -
 @pytest.mark.parametrize("outcome", [{}, None, [], " ", {"note": "", "parts": [None, {}]}])
 def test_an_episode_that_states_nothing_is_refused(home: ToolHome, outcome: Any) -> None:
     with pytest.raises(
-        ToolError, match="an empty one needs an outcome that states a value, .*: give a valid reflection"
+        ToolError, match=r"an empty one needs an outcome that states a value, .*: give a valid reflection"
     ):
         store(home, " ", tool="swap", outcome=outcome)
     assert home.context.log.texts()[1].num_rows == 0
