@@ -34,8 +34,8 @@ SEARCH_SCHEMA = pa.schema(
 )
 """One row per text found, best first; ties by store, id and golem. relevance: before age and confidence, in [0, 1].
 retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]. score: relevance less
-a bounded share for a low retention, without decay the relevance. holders: number of rows that share the text, of which
-the best is shown."""
+a bounded share for a low retention, without decay the relevance. holders: number of golems whose rows share the text,
+of which the best row is shown."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     """Rows of a store that share the texts of a snapshot.
 
     doc: place of each row's text among all texts in scope. text: number of the text, equal for equal texts. passed:
-    whether the row passes the filters. describe: row -> id, golem, kind and text.
+    whether the row passes the filters. describe: row -> id, golem, kind and text. holder: golem that holds the rows.
     """
 
     store: str
@@ -90,6 +90,7 @@ class Rows(NamedTuple):
     passed: BoolArray
     retained: Float64Array
     describe: Callable[[int], tuple[str, str, str, str]]
+    holder: str
 
 
 def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]:
@@ -151,7 +152,10 @@ class Candidates:
         self._weight = 1.0 - penalty * (1.0 - self._retained)
         stores = sorted({part.store for part in self._parts})
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
-        _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
+        _, self._key = np.unique(key, return_inverse=True)
+        golems = sorted({part.holder for part in self._parts})
+        holder = np.repeat([golems.index(part.holder) for part in self._parts], counts)
+        self._holders = np.bincount(np.unique(self._key * len(golems) + holder) // len(golems))
 
     def best(self, relevance: Float64Array, count: int) -> list[SearchRow]:
         """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
