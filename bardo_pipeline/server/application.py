@@ -144,6 +144,7 @@ class Application:
         upkeep_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
+        warm.acknowledged = recorder.acknowledged
         self._pages = BrowserPages(warm, doorkeeper, clock)
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._freshness = runner.freshness

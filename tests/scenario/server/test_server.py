@@ -84,6 +84,23 @@ def test_each_answer_of_json_states_how_fresh_it_is(server: Served, pearl: Belon
         assert answer.json()["freshness"].keys() == fields, f"{answer.url}: {answer.text[-300:]}"
 
 
+@pytest.mark.row("X-13")
+def test_an_acknowledged_record_counts_in_the_lag_at_once(server: Served) -> None:
+    with httpx.Client(base_url=server.url, headers=server.headers(PEARL), trust_env=False, timeout=60) as asked:
+
+        def lags() -> tuple[int, int]:
+            paths = "/v1/golems/g-lag", "/v1/golems"
+            one, all_of_owner = (asked.get(path).json()["freshness"]["lag_ticks"] for path in paths)
+            return one, all_of_owner
+
+        asked.post("/v1/golems", json={"golem": "g-lag", "at": "2020-01-01T00:00:00Z"})
+        before = lags()
+        for count in range(1, 6):
+            report = {"situation": {}, "action": "wait", "reward": 0.5}
+            assert asked.post("/v1/golems/g-lag/experiences", json=report).is_success
+            assert lags() == (before[0] + count, before[1] + count)
+
+
 @pytest.mark.row("MEM-10")
 def test_a_search_over_http_equals_the_command(server: Served, home: Path, coral: Belongings) -> None:
     over_http = get(server, "/v1/search", words="gas").json()
