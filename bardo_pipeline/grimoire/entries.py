@@ -41,6 +41,9 @@ re-centring, of a loan or of repaying it over hours, over all regimes or in one;
 learned together; a report states the value of an action that a runtime reported with its reward, beside its other
 actions under the same conditions, which `cause` holds."""
 
+TEXT = "text"
+"""Source of an insight in a runtime's own words, which answers of `ask` list beside the entries. No table holds it."""
+
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 
 
@@ -92,7 +95,7 @@ CATEGORIES: dict[str, str] = {
 """The nineteen categories and the KAT domain of each (canon 18). Lending has a domain and no category yet."""
 
 DOMAINS = ("dex_lp", "lending", "yield", "gas", "regime", "risk")
-"""KAT's proposition domains."""
+"""KAT's proposition domains. A rule about reports has the domain that its runtime states instead."""
 
 ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""

@@ -148,6 +148,9 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
         if name == "cause":
             foreign = pc.and_(foreign, pc.not_equal(entries["source"], "report"))
+        if name == "domain":  # reports of bundles by earlier versions have the domain of their category
+            is_reported = pc.and_(pc.equal(entries["source"], "report"), pc.equal(entries[name], entries["protocol"]))
+            foreign = pc.and_(foreign, pc.invert(is_reported))
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which this version does not know")
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))

@@ -18,7 +18,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entries import CATEGORIES, DREAMT, ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import int_column
 
 OWN = ("self", DREAMT)
@@ -34,8 +34,8 @@ SEARCH_SCHEMA = pa.schema(
 )
 """One row per text found, best first; ties by store, id and golem. relevance: before age and confidence, in [0, 1].
 retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]. score: relevance less
-a bounded share for a low retention, without decay the relevance. holders: number of rows that share the text, of which
-the best is shown."""
+a bounded share for a low retention, without decay the relevance. holders: number of golems whose rows share the text,
+of which the best row is shown."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Filters:
     """Conditions on entries in a search; None matches everything.
 
     confidence_min in [0, 1] applies to the current confidence of own entries, and to the confidence at origin of
-    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1].
+    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1]. Any
+    domain is valid, because a runtime chooses that of its reports.
     """
 
     kind: str | None = None
@@ -57,7 +58,7 @@ class Filters:
     confidence_min: float = 0.0
 
     def __post_init__(self) -> None:
-        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "domain": DOMAINS, "regime": REGIMES}
+        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "regime": REGIMES}
         for name, valid_values in (choices | {"status": STATUSES}).items():
             value = getattr(self, name)
             if value is not None and value not in valid_values:
@@ -80,7 +81,7 @@ class Rows(NamedTuple):
     """Rows of a store that share the texts of a snapshot.
 
     doc: place of each row's text among all texts in scope. text: number of the text, equal for equal texts. passed:
-    whether the row passes the filters. describe: row -> id, golem, kind and text.
+    whether the row passes the filters. describe: row -> id, golem, kind and text. holder: golem that holds the rows.
     """
 
     store: str
@@ -89,6 +90,7 @@ class Rows(NamedTuple):
     passed: BoolArray
     retained: Float64Array
     describe: Callable[[int], tuple[str, str, str, str]]
+    holder: str
 
 
 def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]:
@@ -167,7 +169,10 @@ class Candidates:
         self._weight = 1.0 - penalty * (1.0 - self._retained)
         stores = sorted({part.store for part in self._parts})
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
-        _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
+        _, self._key = np.unique(key, return_inverse=True)
+        golems = sorted({part.holder for part in self._parts})
+        holder = np.repeat([golems.index(part.holder) for part in self._parts], counts)
+        self._holders = np.bincount(np.unique(self._key * len(golems) + holder) // len(golems))
 
     def best(self, relevance: Float64Array, count: int) -> list[SearchRow]:
         """Return the best row of each text, at most `count`. relevance: of all texts in scope."""

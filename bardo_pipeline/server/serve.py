@@ -146,6 +146,7 @@ def serve_stdio(
             Home.open(root), clock=clock, writer=f"stdio-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,
             drain=settings.drain,
         )  # fmt: skip
+        warm.acknowledged = recorder.acknowledged
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=MemoryGate.of(environ))
         tools = mcp_server(runner, recorder, lambda request: caller, library_version())
         upkeep = keep_up(warm, runner, clock=clock, seconds=settings.upkeep_seconds)

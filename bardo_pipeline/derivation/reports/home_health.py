@@ -29,6 +29,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.checksums import checked_json
 from bardo_pipeline.storage.home import Home, statuses
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
     Intake,
@@ -195,7 +196,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         leases=leases(context.home),
         spool=spool(context.home, now),
         untaken=untaken(context.home, now),
-        quarantine=quarantined(context.home, received.day, now),
+        quarantine=quarantined(context.home, received.day, now, golems_in_view(context.log, None)),
         judgements=_judgements(context, now),
         successions=_successions(context),
         marts=_marts(context.home, curated_at, now),

@@ -15,13 +15,14 @@ import pytest
 
 from bardo_pipeline.api import birth, open_home
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.free_texts import (
     Stored,
     search_texts,
     store_texts,
 )
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, open_texts, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, _indexes, open_texts, shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -302,6 +303,18 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
     found_by_third = search_texts(context, "gas", now=NOW, golem_ids=[late], sorts=["insight"]).hits
     assert [hit.retained for hit in found_by_third] == [pytest.approx((0.7 * 0.85 + 0.1) * 0.85)]
     assert found_by_third[0].origin_golem_id == founder
+    for _ in ("with the open index", "without one"):
+        hits = ask(context, golem_moment(context, late), "when does gas double?", now=NOW).hits
+        assert hits.select(["text", "confidence_ppm"]).to_pylist() == [{"text": rule, "confidence_ppm": 590_750}]
+        _indexes.clear()
+
+
+def test_ask_opens_no_index_for_a_golem_without_insights(root: Path) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text(SLIP), stored_text("The lamp was lit.", sort="reflection"))
+    _indexes.clear()
+    assert ask(context, golem_moment(context, "g-1"), "why did it slip?", now=NOW).hits.num_rows == 0
+    assert context.text_index_key not in _indexes
 
 
 def altered_context(root: Path, **search: object) -> DerivationContext:
