@@ -286,7 +286,7 @@ def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMomen
     parts = [rows.filter(pc.equal(rows["status"], "active"))]
     if holds_insights(context, golem_ids):
         with shared_texts(context, now) as texts:
-            texts.embed(context, golem_ids, now)
+            texts.embed_insights(context, golem_ids, now)
             for golem_id in golem_ids:
                 told = texts.insights(context, golem_id, None if moment is None else moment.as_py())
                 parts.append(insight_entries(told.values(), golem_id))

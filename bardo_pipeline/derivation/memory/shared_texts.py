@@ -153,6 +153,12 @@ class SharedTexts:
         finally:
             self.embedding.release()
 
+    def embed_insights(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
+        """Give vectors to texts of these shards if an insight among them waits, because its votes depend on vectors."""
+        for view in self.index.views(keys):
+            if (has_facet(view, "sort", ["insight"], self.index.code_of) & view.is_waiting[: view.size]).any():
+                self.embed(context, [view.key], now)
+
     def embed_all(
         self, context: DerivationContext, keys: Collection[str], now: datetime, limit: int | None = None
     ) -> None:

@@ -309,6 +309,15 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
         _indexes.clear()
 
 
+def test_ask_embeds_no_episode_that_waits(root: Path) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text("Gas doubles at noon on weekdays.", sort="insight"))
+    store_texts(context, "g-1", [stored_text(SLIP)], at=NOW, now=NOW, embed=False)
+    assert ask(context, golem_moment(context, "g-1"), "when does gas double?", now=NOW).hits.num_rows == 1
+    with shared_texts(context, NOW) as texts:
+        assert texts.index.waiting_count(["g-1"]) == 1
+
+
 def test_ask_opens_no_index_for_a_golem_without_insights(root: Path) -> None:
     context = DerivationContext.open(root)
     store(context, stored_text(SLIP), stored_text("The lamp was lit.", sort="reflection"))
