@@ -55,7 +55,7 @@ class RelayClient:
         return _number(self._asked("PUT", f"messages/{message_id}", content=body), "number")
 
     def after(self, number: int) -> list[RelayMessage]:
-        """Return the next messages behind a number, in order; empty if there are none."""
+        """Return the next messages behind a number, in order; an empty list at the end of the topic."""
         rows = self._asked("GET", "messages", params={"after": number}).get("messages")
         messages = _messages(rows)
         numbers = [] if messages is None else [message.number for message in messages]

@@ -66,7 +66,7 @@ class Relay(Protocol):
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one exchange did.
+    """The result of one exchange.
 
     Parameters
     ----------
