@@ -351,6 +351,15 @@ def test_metrics_are_the_figures_of_status(server: Served, home: Path) -> None:
 
 
 @pytest.mark.row("X-11", "X-12")
+def test_an_owner_learns_no_name_of_a_file_that_is_never_taken(server: Served, home: Path, pearl: Belongings) -> None:
+    stray = Home.open(home).spool / f"{pearl.golem}.txt"
+    stray.write_text("no line")
+    for owner, name in ((None, stray.name), (CORAL, None)):
+        untaken = get(server, "/v1/status", owner).json()["health"]["untaken"]
+        assert (untaken["files"], untaken["oldest"]) == (1, name), owner
+
+
+@pytest.mark.row("X-11", "X-12")
 def test_an_owner_counts_its_own_quarantined_items(server: Served, home: Path, pearl: Belongings) -> None:
     items = [
         QuarantineItem("spool", "bad.jsonl", line, golem, None, "RecordError", "no number", b"{}")
