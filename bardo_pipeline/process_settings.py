@@ -79,6 +79,12 @@ class NoticeSettings(ProcessSettings):
         return url
 
 
+class CladeSettings(ProcessSettings):
+    """The relay of the clade."""
+
+    relay: str | None = Field(None, description="Address of the relay through which golems of one owner share.")
+
+
 class LanguageModelSettings(ProcessSettings):
     """The language model that proposes and words."""
 

@@ -39,6 +39,7 @@ _MODULES = {
         "restore": "restore_home",
     },
     "operations.serve_command": {"serve": "serve"},
+    "operations.clade_command": {"clade": "app", "relay": "relay"},
     "operations.derive_and_strike": {
         "derive": "derive",
         "strike": "strike_record",

@@ -46,7 +46,7 @@ PASSES: tuple[Callable[[GrimoireState, CycleBatch, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "20"
+PASSES_EDITION = "21"
 """Part of the derivation id. Increase it with every change of what passes or dreams decide."""
 
 CYCLE_SCHEMA = pa.schema(

@@ -19,9 +19,11 @@ STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
 one was removed by its owner; a folded one is represented by a wider rule of its golem (gas_bands.py). Pruned and
 retracted entries can be learned again from later evidence."""
 
-PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant")
-"""Origin of an entry: own evidence, inheritance at a death (canon 3), a dream (KAT, Loop 3), an import during life, or
-a report of the golem's short-lived replicant (INH S5.2, S7.6)."""
+PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant", "clade_sibling")
+"""Origin of an entry: own evidence, inheritance at a death (canon 3), a dream (KAT, Loop 3), an import during life, a
+report of the golem's short-lived replicant (INH S5.2, S7.6), or a parcel of a living sibling (INH S6)."""
+
+CLADE_SIBLING = PROVENANCES[5]
 
 DREAMT = PROVENANCES[2]
 
@@ -38,6 +40,9 @@ named by its `cause`; a choice states the value of a half-width beside another, 
 re-centring, of a loan or of repaying it over hours, over all regimes or in one; a strategy binds rules that were
 learned together; a report states the value of an action that a runtime reported with its reward, beside its other
 actions under the same conditions, which `cause` holds."""
+
+TEXT = "text"
+"""Source of an insight in a runtime's own words, which answers of `ask` list beside the entries. No table holds it."""
 
 _WIDTH_ACT = re.compile(r"range_(\d+)_over_(\d+)")
 
@@ -90,7 +95,7 @@ CATEGORIES: dict[str, str] = {
 """The nineteen categories and the KAT domain of each (canon 18). Lending has a domain and no category yet."""
 
 DOMAINS = ("dex_lp", "lending", "yield", "gas", "regime", "risk")
-"""KAT's proposition domains."""
+"""KAT's proposition domains. A rule about reports has the domain that its runtime states instead."""
 
 ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""

@@ -42,6 +42,9 @@ _FILES_OF_FIRST = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PA
 LIBRARIAN = "library"
 """Value of golem_id and selected_by in a kit, which has no dead golem and no bottleneck."""
 
+CLADE = "clade"
+"""Value of selected_by in a parcel, whose entries passed the gates of the bridge."""
+
 SIGNATURE = "signature.json"
 """The owner's signature over the bundle's hash; the manifest does not list it, because it is made later."""
 

@@ -35,7 +35,7 @@ from bardo_pipeline.policy import InheritancePolicy
 
 _WORDS = {
     "kind": vocabulary.ENTRY_KINDS, "decay_class": vocabulary.DECAY_CLASSES, "source": vocabulary.SOURCES,
-    "selected_by": (*RULES, layout.LIBRARIAN), "provenance": vocabulary.PROVENANCES,
+    "selected_by": (*RULES, layout.LIBRARIAN, layout.CLADE), "provenance": vocabulary.PROVENANCES,
     "category": tuple(vocabulary.CATEGORIES), "domain": vocabulary.DOMAINS, "regime": REGIMES,
     "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": vocabulary.BASELINE_METRICS,
     "cause": (*vocabulary.CAUSAL_VARIABLES, *vocabulary.CHANGE_CATEGORY), "effect": tuple(vocabulary.EFFECT_CATEGORY),
@@ -149,6 +149,9 @@ def _entry_faults(entries: pa.Table, died_at: datetime, policy: InheritancePolic
         foreign = pc.and_(pc.is_valid(entries[name]), foreign)
         if name == "cause":
             foreign = pc.and_(foreign, pc.not_equal(entries["source"], "report"))
+        if name == "domain":  # reports of bundles by earlier versions have the domain of their category
+            is_reported = pc.and_(pc.equal(entries["source"], "report"), pc.equal(entries[name], entries["protocol"]))
+            foreign = pc.and_(foreign, pc.invert(is_reported))
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which this version does not know")
     for name in _MOMENTS:
         later = pc.greater(entries[name], pa.scalar(died_at, vocabulary.MOMENT))

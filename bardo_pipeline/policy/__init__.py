@@ -29,6 +29,7 @@ from bardo_pipeline.policy.agent import (
 from bardo_pipeline.policy.base import Frozen, Operational
 from bardo_pipeline.policy.inheritance import (
     BridgePolicy,
+    CladePolicy,
     DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
@@ -107,6 +108,7 @@ class Policy(Frozen):
     succession: SuccessionPolicy = SuccessionPolicy()
     lending: LendingPolicy = LendingPolicy()
     tools: ToolsPolicy = ToolsPolicy()
+    clade: CladePolicy = CladePolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

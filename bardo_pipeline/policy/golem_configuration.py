@@ -22,6 +22,9 @@ NOT_READ = "nothing"
 RUN = "run"
 """Reader of a key that configures a run or a succession."""
 
+CLADE = "clade"
+"""Reader of a key that configures the exchange with the clade."""
+
 _DEFAULTS = Policy().settings
 _SECONDS: dict[str, Any] = {"ge": 1, "le": 86_400}
 
@@ -141,10 +144,10 @@ class Injection(Section):
 
 
 class Styx(Section):
-    """Shared memory services (MEM, "Opt-in model"). No layer exists yet: keys are validated and recorded."""
+    """Shared memory services (MEM, "Opt-in model"). Only the clade exists yet."""
 
     vault_enabled: bool = _read_by(NOT_READ, False, "L0: encrypted backup (MEM)")
-    clade_enabled: bool = _read_by(NOT_READ, False, "L1: memory shared by one owner's golems (MEM)")
+    clade_enabled: bool = _read_by(CLADE, False, "L1: memory shared by one owner's golems (MEM)")
     lethe_enabled: bool = _read_by(NOT_READ, False, "L2: public, anonymous (MEM)")
     marketplace_enabled: bool = _read_by(NOT_READ, False, "L3: commerce (MEM)")
     vault: Vault = Vault()

@@ -71,6 +71,18 @@ class ReceptionPolicy(Frozen):
     size_entries_min: Count = setting(5, "entries of a source from which its effect sizes are judged (ours)")
 
 
+class CladePolicy(Operational):
+    """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3). Not hashed.
+
+    Each delivery is a recorded event, so a rebuild does not read them.
+    """
+
+    hour_out: PositiveCount = setting(100, "entries that a golem shares, warnings apart (INH S5.3)")
+    hour_in: PositiveCount = setting(200, "entries that a golem receives, parcels of warnings apart (INH S5.3)")
+    hour_source: PositiveCount = setting(100, "entries that a golem receives of one sibling (INH S5.3)")
+    kept_days: PositiveCount = setting(7, "age of a parcel that a golem still receives (INH S6.3)")
+
+
 class DivergencePolicy(Frozen):
     """Minimum that a generation must add to its inheritance (INH S8.1, canon 43)."""
 

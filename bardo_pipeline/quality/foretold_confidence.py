@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, StringArray
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
+from bardo_pipeline.grimoire.entries import TEXT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
 from bardo_pipeline.policy import Policy
 
@@ -32,7 +33,7 @@ AGREED, OPPOSED = "reinforced", "contradicted"
 VOTE_OPERATIONS = (AGREED, OPPOSED)
 """Operations of decisions that compare a confidence with later outcomes."""
 
-SUBJECTS = {"baseline": "level", "causal": "causal_link", "dream": "dream", "choice": "choice"}
+SUBJECTS = {"baseline": "level", "causal": "causal_link", "dream": "dream", "choice": "choice", TEXT: TEXT}
 """Subject of an entry by its source; the subject of a pattern is its kind."""
 
 FACTS = SUBJECTS["baseline"], SUBJECTS["causal"]

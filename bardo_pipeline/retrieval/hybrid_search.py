@@ -5,7 +5,7 @@ Source: TOOLS (memory_search), MEM-10, canon 23; ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import all_required, required
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entries import CATEGORIES, DREAMT, ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import int_column
 
 OWN = ("self", DREAMT)
@@ -34,8 +34,8 @@ SEARCH_SCHEMA = pa.schema(
 )
 """One row per text found, best first; ties by store, id and golem. relevance: before age and confidence, in [0, 1].
 retained: an episode's retention or an entry's confidence at the time of the question, in [0, 1]. score: relevance less
-a bounded share for a low retention, without decay the relevance. holders: number of rows that share the text, of which
-the best is shown."""
+a bounded share for a low retention, without decay the relevance. holders: number of golems whose rows share the text,
+of which the best row is shown."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Filters:
     """Conditions on entries in a search; None matches everything.
 
     confidence_min in [0, 1] applies to the current confidence of own entries, and to the confidence at origin of
-    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1].
+    received entries (canon 23). Raises QueryError for an unknown value and for a confidence outside of [0, 1]. Any
+    domain is valid, because a runtime chooses that of its reports.
     """
 
     kind: str | None = None
@@ -57,7 +58,7 @@ class Filters:
     confidence_min: float = 0.0
 
     def __post_init__(self) -> None:
-        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "domain": DOMAINS, "regime": REGIMES}
+        choices = {"kind": ENTRY_KINDS, "category": CATEGORIES, "regime": REGIMES}
         for name, valid_values in (choices | {"status": STATUSES}).items():
             value = getattr(self, name)
             if value is not None and value not in valid_values:
@@ -80,7 +81,7 @@ class Rows(NamedTuple):
     """Rows of a store that share the texts of a snapshot.
 
     doc: place of each row's text among all texts in scope. text: number of the text, equal for equal texts. passed:
-    whether the row passes the filters. describe: row -> id, golem, kind and text.
+    whether the row passes the filters. describe: row -> id, golem, kind and text. holder: golem that holds the rows.
     """
 
     store: str
@@ -89,6 +90,7 @@ class Rows(NamedTuple):
     passed: BoolArray
     retained: Float64Array
     describe: Callable[[int], tuple[str, str, str, str]]
+    holder: str
 
 
 def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]:
@@ -103,6 +105,23 @@ def highest(scores: Float64Array, count: int) -> tuple[Int64Array, Float64Array]
     rounded = np.round(scores[rows], 9)
     is_high = (rounded >= _at_place(rounded, count)) & (rounded > 0.0)
     return rows[is_high], rounded[is_high]
+
+
+def highest_of_each(scores: Float64Array, text: Int64Array, count: int) -> tuple[Int64Array, Float64Array]:
+    """Return the highest rows that have `count` texts together, with all ties of the last one, and their scores.
+
+    text: number of each row's text; many rows may share one.
+    """
+    wanted = 4 * count
+    while True:
+        rows, rounded = highest(scores, wanted)
+        if len(rows) < wanted or len(np.unique(text[rows])) >= count:
+            break
+        wanted *= 8
+    order = np.argsort(-rounded, kind="stable")
+    first = np.sort(np.unique(text[rows[order]], return_index=True)[1])
+    is_wanted = rounded >= (rounded[order[first[:count][-1]]] if len(first) else 0.0)
+    return rows[is_wanted], rounded[is_wanted]
 
 
 def _at_place(scores: Float64Array, place: int) -> float:
@@ -150,7 +169,10 @@ class Candidates:
         self._weight = 1.0 - penalty * (1.0 - self._retained)
         stores = sorted({part.store for part in self._parts})
         key = text * len(stores) + np.repeat([stores.index(part.store) for part in self._parts], counts)
-        _, self._key, self._holders = np.unique(key, return_inverse=True, return_counts=True)
+        _, self._key = np.unique(key, return_inverse=True)
+        golems = sorted({part.holder for part in self._parts})
+        holder = np.repeat([golems.index(part.holder) for part in self._parts], counts)
+        self._holders = np.bincount(np.unique(self._key * len(golems) + holder) // len(golems))
 
     def best(self, relevance: Float64Array, count: int) -> list[SearchRow]:
         """Return the best row of each text, at most `count`. relevance: of all texts in scope."""
@@ -158,7 +180,8 @@ class Candidates:
             return []
         relevant = relevance[: len(self._doc)] if self._is_all else relevance[self._doc]
         best: dict[int, tuple[float, str, str, str, str, str, int]] = {}
-        for ranked in sorted(self._described(*row) for row in self._highest_rows(relevant * self._weight, count)):
+        rows, scores = highest_of_each(relevant * self._weight, self._key, count)
+        for ranked in sorted(map(self._described, rows.tolist(), scores.tolist())):
             best.setdefault(int(self._key[ranked[-1]]), ranked)
         return [
             SearchRow(rank, *ranked[1:6], float(relevant[row]), float(self._retained[row]), -ranked[0],
@@ -166,19 +189,6 @@ class Candidates:
             for rank, (key, ranked) in enumerate(list(best.items())[:count], 1)
             for row in [ranked[-1]]
         ]  # fmt: skip
-
-    def _highest_rows(self, score: Float64Array, count: int) -> Iterable[tuple[int, float]]:
-        """Return the highest rows that have `count` texts together, with all ties of the last one, and their scores."""
-        wanted = 4 * count
-        while True:  # many rows may share a text
-            rows, scores = highest(score, wanted)
-            if len(rows) < wanted or len(np.unique(self._key[rows])) >= count:
-                break
-            wanted *= 8
-        order = np.argsort(-scores, kind="stable")
-        first = np.sort(np.unique(self._key[rows[order]], return_index=True)[1])
-        is_wanted = scores >= (scores[order[first[:count][-1]]] if len(first) else 0.0)
-        return zip(rows[is_wanted].tolist(), scores[is_wanted].tolist(), strict=True)
 
     def _described(self, row: int, score: float) -> tuple[float, str, str, str, str, str, int]:
         part = int(np.searchsorted(self._starts, row, side="right")) - 1

@@ -11,8 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
+
 from bardo_pipeline.events.life.tool_events import Source
+from bardo_pipeline.events.record.model import NO_MARKET
 from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA, TEXT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.text_index import NONE, Doc, View
 
@@ -61,20 +65,24 @@ class KnownInsight:
         return replace(self, **kept, updated_at=at, text_ids=text_ids)
 
 
-def insights_in(view: View, operations: Iterable[Mapping[str, Any]], policy: Policy) -> dict[str, KnownInsight]:
+def insights_in(
+    view: View, rows: Iterable[int], operations: Iterable[Mapping[str, Any]], policy: Policy
+) -> dict[str, KnownInsight]:
     """Return the insights among the texts of a golem by id.
 
     Parameters
     ----------
+    rows : places of the texts of sort `insight`, in order
     operations : contents of its InsightManaged, each with its moment `at`
     """
-    rows = list(operations)
-    added = {row["insight_id"]: row for row in rows if row["operation"] == "ADD"}
-    edited = {row["text_id"]: row["insight_id"] for row in rows if row["operation"] == "EDIT"}
-    changes = [(row["at"], row["number"], row["insight_id"], row) for row in rows if row["operation"] != "ADD"]
+    recorded = list(operations)
+    added = {row["insight_id"]: row for row in recorded if row["operation"] == "ADD"}
+    edited = {row["text_id"]: row["insight_id"] for row in recorded if row["operation"] == "EDIT"}
+    changes = [(row["at"], row["number"], row["insight_id"], row) for row in recorded if row["operation"] != "ADD"]
     insights: dict[str, KnownInsight] = {}
-    for row, doc in enumerate(view.docs[: view.size]):
-        if doc.sort != "insight" or doc.doc_id in edited:
+    for row in rows:
+        doc = view.docs[row]
+        if doc.doc_id in edited:
             continue
         first = int(view.stands_for[row])
         if first != NONE and doc.doc_id not in added:
@@ -99,3 +107,28 @@ def _first_state(doc: Doc, added: Mapping[str, Any] | None) -> KnownInsight:
         return first
     kept = {name: added[name] for name in ("source", "structure", "crossings")}
     return replace(first, **kept, evidence=tuple(added["evidence"]))
+
+
+def insight_entries(insights: Iterable[KnownInsight], golem_id: str) -> pa.Table:
+    """Return insights of a golem's own words as entries (ENTRY_SCHEMA) of source TEXT, which only votes change."""
+    rows = [
+        _BLANK
+        | {
+            "golem_id": golem_id, "entry_id": insight.insight_id, "structure": insight.structure or insight.insight_id,
+            "category": insight.category, "domain": CATEGORIES.get(insight.category, CATEGORIES["general"]),
+            "chain": insight.chain or NO_MARKET, "pair": insight.token_pair or NO_MARKET, "text": insight.content,
+            "provenance": "import" if insight.source == "import" else "self", "origin_golem_id": golem_id,
+            "confidence_ppm": insight.confidence_ppm, "confidence_origin_ppm": insight.confidence_ppm,
+            "validations": insight.upvotes, "contradictions": insight.downvotes,
+            "anchor_at": insight.updated_at, "created_at": insight.created_at, "validated_at": insight.updated_at,
+        }
+        for insight in insights
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA)
+
+
+_BLANK: dict[str, Any] = {
+    **{field.name: 0 for field in ENTRY_SCHEMA if pa.types.is_integer(field.type) and not field.nullable},
+    "source": TEXT, "protocol": NO_MARKET, "kind": "insight", "status": "active", "decay_class": "structural",
+    "is_anti_knowledge": False, "is_bloodstain": False,
+}  # fmt: skip

@@ -129,6 +129,6 @@ def text_rows(
 
     doc = np.arange(start, start + view.size)
     return {
-        store: Rows(store, doc, text, passed & of_store, retained, describe)
+        store: Rows(store, doc, text, passed & of_store, retained, describe, view.key)
         for store, of_store in (("entries", is_insight), ("episodes", ~is_insight))
     }

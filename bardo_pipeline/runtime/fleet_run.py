@@ -101,6 +101,8 @@ class FleetRun(Cohort):
                 self._welcome(births, self._boundary(stop))
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
+                if self.run.exchange is not None:
+                    self.run.exchange()
             counts = (self.births, self.deaths, self.published, self.refused)
             on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()

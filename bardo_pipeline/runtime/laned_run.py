@@ -64,7 +64,8 @@ class _Lane:
 
 def has_lanes(run: Run) -> bool:
     """Return whether a run is large enough for lanes and has no feature that depends on the order of lives."""
-    return run.golems >= LANED_GOLEMS_MIN and not run.heirs and not run.replicants and run.succeed is None
+    depends = run.heirs or run.replicants or run.succeed is not None or run.exchange is not None
+    return run.golems >= LANED_GOLEMS_MIN and not depends
 
 
 class LanedRun(FleetRun):

@@ -31,7 +31,8 @@ class Run:
 
     steers: (golem id or *, tick) -> (severity, intent). killed: returns the kill switch, called once a tick. oracle:
     whether golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs.
-    succeed: replaces the run's own succession. replicants: maximum number per golem (replicants.py).
+    succeed: replaces the run's own succession. exchange: called when the curation is written, to exchange knowledge
+    with siblings of other homes. replicants: maximum number per golem (replicants.py).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Run:
     steers: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     heirs: tuple[Heir, ...] = ()
     succeed: Succeed | None = None
+    exchange: Callable[[], None] | None = None
     killed: Callable[[], bool] = lambda: False
     oracle: bool = True
     replicants: int = 0

@@ -144,7 +144,8 @@ class Application:
         upkeep_seconds: float,
     ) -> None:
         self._warm, self._recorder, self._runner, self._doorkeeper = warm, recorder, runner, doorkeeper
-        self._pages = BrowserPages(warm, doorkeeper)
+        warm.acknowledged = recorder.acknowledged
+        self._pages = BrowserPages(warm, doorkeeper, clock)
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._freshness = runner.freshness
         self._clock, self._version, self._instance, self._upkeep_seconds = clock, version, instance, upkeep_seconds

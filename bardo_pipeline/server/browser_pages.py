@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -25,6 +27,9 @@ from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 
+_SESSION = timedelta(hours=12)
+"""Time after which a browser gives its token again."""
+
 _DOCUMENTS = ("/docs/data/", "/docs/dbt/")
 """Pages, beside the home's, to which a browser returns when it has given a token. Links of Dagster lead to them."""
 
@@ -32,8 +37,8 @@ _DOCUMENTS = ("/docs/data/", "/docs/dbt/")
 class BrowserPages:
     """Endpoints of the pages of a warm home."""
 
-    def __init__(self, warm: WarmHome, doorkeeper: Doorkeeper) -> None:
-        self._warm, self._doorkeeper = warm, doorkeeper
+    def __init__(self, warm: WarmHome, doorkeeper: Doorkeeper, clock: Callable[[], datetime]) -> None:
+        self._warm, self._doorkeeper, self._clock = warm, doorkeeper, clock
 
     async def home(self, request: Request) -> Response:
         """Show the home to a browser, after it has given a token."""
@@ -46,15 +51,15 @@ class BrowserPages:
         return HTMLResponse(overview_page(shown), 200, SECURITY)
 
     def _reader(self, request: Request) -> Caller | Response:
-        """Return the caller of a page by its header or cookie; without a valid token, the form that asks for one."""
+        """Return the caller of a page by its header or session; without a valid one, the form that asks for a token."""
         caller: Caller | None = request.state.caller
         if caller is not None:
             return caller
-        token = request.cookies.get(COOKIE)
-        if token is None:
+        session = request.cookies.get(COOKIE)
+        if session is None:
             return HTMLResponse(sign_in_page(page=request.url.path), 401, SECURITY)
         try:
-            request.state.caller = caller = self._doorkeeper.caller(f"Bearer {token}", None, None)
+            request.state.caller = caller = self._doorkeeper.caller_of_session(session, self._clock())
         except TokenError as error:
             return HTMLResponse(sign_in_page(str(error), request.url.path), 401, SECURITY)
         return caller
@@ -91,9 +96,10 @@ class BrowserPages:
         given = dict(parse_qsl((await request.body()).decode("latin-1")))
         token, page = given.get("token", ""), given.get("page", "")
         try:
-            self._doorkeeper.caller(f"Bearer {token}", None, None)
+            session = self._doorkeeper.session(token, self._clock() + _SESSION)
         except TokenError as error:
             return HTMLResponse(sign_in_page(str(error), page), 401, SECURITY)
         response = RedirectResponse(page if page in _DOCUMENTS else "/", 303, SECURITY)
-        response.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        seconds = int(_SESSION.total_seconds())
+        response.set_cookie(COOKIE, session, max_age=seconds, httponly=True, samesite="strict", path="/")
         return response

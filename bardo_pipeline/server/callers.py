@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
+from datetime import datetime
 
 from bardo_pipeline.errors import AccessError, TokenError
 from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
+
+_OWN = "server"
+"""Id of the process's own token in a session."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,30 @@ class Doorkeeper:
         if owner not in (None, issued.owner_id):
             raise AccessError(f"owner {owner!r}: the token belongs to another owner: use a token of that owner")
         return Caller(issued.owner_id, golem)
+
+    def session(self, token: str, until: datetime) -> str:
+        """Return a signed text that stands for a token in this process; it does not contain the token.
+
+        Raises TokenError for an invalid token.
+        """
+        self.caller(f"Bearer {token}", None, None)
+        issued = self._tokens.find(token)
+        stated = f"{_OWN if issued is None else issued.token_id}.{int(until.timestamp())}"
+        return f"{stated}.{self._signature(stated)}"
+
+    def caller_of_session(self, session: str, now: datetime) -> Caller:
+        """Return the caller of a session. Raises TokenError for an altered or old one, or if its token is revoked."""
+        stated, _, signature = session.rpartition(".")
+        token_id, _, until = stated.partition(".")
+        is_signed = hmac.compare_digest(signature.encode(), self._signature(stated).encode())
+        if not is_signed or int(until) <= now.timestamp():
+            raise TokenError("the session has ended: give the token again")
+        if token_id == _OWN:
+            return Caller(None)
+        issued = next((issued for issued in self._tokens.on_file() if issued.token_id == token_id), None)
+        if issued is None:
+            raise TokenError("the token of the session is revoked: `bardo keys token OWNER` issues one")
+        return Caller(issued.owner_id)
+
+    def _signature(self, stated: str) -> str:
+        return hmac.digest(self._own, b"bardo/session/1\0" + stated.encode(), "sha256").hex()

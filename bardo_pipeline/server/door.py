@@ -27,9 +27,9 @@ from bardo_pipeline.server.warm_home import StatedFreshness
 
 logger = logging.getLogger("bardo.server")
 
-COOKIE = "bardo_token"
+COOKIE = "bardo_session"
 OPEN_PATHS = re.compile(r"/|/docs/.*|/healthz|/openapi\.json|/favicon\.ico", re.DOTALL)
-"""Paths that need no header with a token: a browser reads pages with the cookie, the others need none."""
+"""Paths that need no header with a token: a browser reads pages with its session, the others need none."""
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _JSON = {"content-type": "application/json", "cache-control": "no-store", "x-content-type-options": "nosniff"}

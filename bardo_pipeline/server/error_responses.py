@@ -45,7 +45,19 @@ _STATUSES: tuple[tuple[type[BardoError], int], ...] = (
 """Kind of error and its status; the first that fits counts, and 500 for any other."""
 
 _LISTED = "GET /v1/golems lists those in view"
+_ROUTES = ("GET ", "POST ")
+REMEDY_VERBS = (
+    "add", "adopt", "ask", "begin", "call", "change", "choose", "cite", "close", "correct", "create", "declare",
+    "delete", "derive", "destroy", "embed", "encode", "end", "export", "for example", "give", "increase", "install",
+    "leave out", "look", "lower", "make", "name", "omit", "open", "override", "pass", "pin", "read", "record",
+    "refresh", "register", "remove", "restore", "retry", "rotate", "run", "save", "say", "see", "send", "set",
+    "shorten", "sign", "start", "store", "take", "there are", "try again", "unset", "upgrade", "use", "wait", "write",
+)  # fmt: skip
+"""Words that begin a remedy in an error's message."""
+
 _COMMAND = re.compile(r"`[^`]*`")
+_CLAUSE = re.compile(r"[:;] ")
+_REMEDY = re.compile("|".join(("`", "memory_", *_ROUTES, *(rf"{verb}\b" for verb in REMEDY_VERBS))))
 
 
 def status_of(error: BaseException) -> int:
@@ -66,8 +78,10 @@ def document_of(error: BaseException) -> dict[str, Any]:
         return {"error": "InternalError", "message": "the server failed on this request",
                 "cure": "look at the output of `bardo serve`"}  # fmt: skip
     message, cure = str(error), _cure(str(error))
-    if isinstance(error, UnknownGolemError) and cure is not None:  # it names a command, and an HTTP caller has a route
-        message, cure = message.removesuffix(cure) + _LISTED, _LISTED
+    if isinstance(error, UnknownGolemError) and not (cure or "").startswith(_ROUTES):
+        # The message names a command, and an HTTP caller has a route.
+        problem = message if cure is None else message.removesuffix(cure).rstrip(":; ")
+        message, cure = f"{problem}: {_LISTED}", _LISTED
     return {"error": type(error).__name__, "message": message, "cure": cure}
 
 
@@ -95,7 +109,10 @@ def _agent_cure(error: BaseException, cure: str | None) -> str | None:
 
 
 def _cure(message: str) -> str | None:
-    """Return the text after a message's last colon if it begins with a lower-case letter or a command, else None."""
+    """Return the longest end of a message that begins behind a colon or semicolon and with a remedy, else None.
+
+    A remedy begins with a command in backticks, a route, the name of a tool, or one of REMEDY_VERBS.
+    """
     masked = _COMMAND.sub(lambda command: "`" * len(command.group()), message)
-    cure = message[masked.rfind(": ") + 2 :]
-    return cure if ": " in masked and (cure[:1].islower() or cure[:1] == "`") else None
+    begins = [mark.end() for mark in _CLAUSE.finditer(masked)]
+    return next((message[at:] for at in begins if _REMEDY.match(message, at)), None)

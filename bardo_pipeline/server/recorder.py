@@ -53,6 +53,10 @@ class Recorder:
         self._reporting: dict[str, asyncio.Lock] = {}
         self._busy: Counter[str] = Counter()
 
+    def acknowledged(self) -> dict[str, int]:
+        """Return the newest acknowledged tick of each golem that has a writer here."""
+        return {golem_id: writer.next_tick - 1 for golem_id, writer in list(self._open.items())}
+
     async def append(self, golem_id: str, lines: Sequence[SentRecord]) -> tuple[list[Ack], BardoError | None]:
         """Append checked records of a golem in order; return the acknowledgements, and the error of the first refusal.
 

@@ -95,7 +95,7 @@ def serve_http(
 
     home, gate = Home.open(root), MemoryGate.of(environ)
     with _only_server(home):
-        listener = _listener(settings.port)
+        listener = listening_socket(settings.port)
         url, token, instance = f"http://{HOST}:{listener.getsockname()[1]}", secrets.token_urlsafe(32), _id()
         warm = WarmHome(root, threads=settings.threads)
         recorder = Recorder(
@@ -146,6 +146,7 @@ def serve_stdio(
             Home.open(root), clock=clock, writer=f"stdio-{os.getpid()}", idle_seconds=settings.lease_idle_seconds,
             drain=settings.drain,
         )  # fmt: skip
+        warm.acknowledged = recorder.acknowledged
         runner = ToolRunner(warm, clock=clock, ids=_id, gate=MemoryGate.of(environ))
         tools = mcp_server(runner, recorder, lambda request: caller, library_version())
         upkeep = keep_up(warm, runner, clock=clock, seconds=settings.upkeep_seconds)
@@ -190,12 +191,15 @@ def _only_server(home: Home) -> Iterator[None]:
         os.close(handle)
 
 
-def _listener(port: int) -> socket.socket:
-    """Listen on a port of this machine; connections wait for the server. Raises ConfigError if the port is taken."""
+def listening_socket(port: int, host: str = HOST) -> socket.socket:
+    """Listen on a port, by default of this machine alone; connections wait for the server.
+
+    Raises ConfigError if the port is taken.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
         listener.listen()
     except OSError as error:
         listener.close()

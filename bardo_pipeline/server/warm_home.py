@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock, local
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
 from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, open_grimoire
 from bardo_pipeline.derivation.memory.search import newest_event_time_us
@@ -55,7 +56,7 @@ class Freshness:
     cycle : number of that cycle
     tick : its last tick; None for all golems
     log_version, life_version : versions of the log's tables of cycles and of life events, such as texts
-    lag_ticks : ticks in the log that are not derived; acknowledged records that are still in a journal do not count
+    lag_ticks : ticks that are not derived, in the log or acknowledged by this server
     """
 
     as_of: datetime | None
@@ -125,6 +126,8 @@ class WarmHome:
         self._idle: OrderedDict[str | None, list[DerivationContext]] = OrderedDict()
         self._embedders: dict[str, SharedEmbedder] = {}
         self._grimoires, self._results = KeptResults(_GRIMOIRES), KeptResults(_RESULTS)
+        self.acknowledged: Callable[[], Mapping[str, int]] = dict
+        """Returns golem -> newest tick that this server acknowledged; the log has it some seconds later."""
 
     async def read(self, owner: str | None, work: Callable[[DerivationContext], T]) -> T:
         """Run work with a context of the owner (None: the whole home) in a thread."""
@@ -236,7 +239,10 @@ class WarmHome:
     def freshness(self, context: DerivationContext, golem_id: str | None = None) -> Freshness:
         """Return the state on which answers about a golem, or about all golems of the view, are based now."""
         key = (context.owner, "freshness", golem_id)
-        return self._results.of(key, self._stamp(context), lambda: _freshness(context, golem_id))
+        fresh, highest = self._results.of(key, self._stamp(context), lambda: _freshness(context, golem_id))
+        newest = self.acknowledged().items()
+        waiting = sum(max(0, tick - highest[golem]) for golem, tick in newest if golem in highest)
+        return replace(fresh, lag_ticks=fresh.lag_ticks + waiting)
 
     def close(self) -> None:
         """Wait for running work and close all contexts."""
@@ -248,14 +254,16 @@ class WarmHome:
             context.log.close()
 
 
-def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
+def _freshness(context: DerivationContext, golem_id: str | None) -> tuple[Freshness, dict[str, int]]:
+    """Return the state, and the newest tick in the log of each golem that it is about."""
+    born = context.life("GolemBorn", None if golem_id is None else [golem_id])["golem_id"].to_pylist()
     newest = context.projections.growing("cycles").newest("cycle", ["cycle", "tick_last", "closed_at"])
     heads = context.log.heads()
     if golem_id is not None:
         newest, heads = (rows.filter(pc.equal(rows["golem_id"], golem_id)) for rows in (newest, heads))
     recorded, derived = (int(pc.sum(column).as_py() or 0) for column in (heads["contiguous"], newest["tick_last"]))
     closed = pc.max(newest["closed_at"]).as_py()
-    return Freshness(
+    fresh = Freshness(
         as_of=closed,
         cycle=int(pc.max(newest["cycle"]).as_py() or 0),
         tick=None if golem_id is None else derived,
@@ -263,6 +271,7 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> Freshness:
         life_version=context.log.life_version,
         lag_ticks=max(0, recorded - derived),
     )
+    return fresh, dict.fromkeys(born, 0) | values_by_golem(heads, "highest")
 
 
 class StatedFreshness:

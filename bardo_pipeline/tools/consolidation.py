@@ -74,7 +74,7 @@ class ProposedInsight(Result):
 class ConsolidateResult(Result):
     """Result of memory_consolidate."""
 
-    episodes_processed: int = Field(ge=0, description="Number of episodes that were read and not consolidated before.")
+    episodes_processed: int = Field(ge=0, description="Number of episodes in the clusters, which no later call reads.")
     clusters_found: int = Field(ge=0, description="Number of clusters of at least the minimum size.")
     insights_created: int = Field(ge=0, description="Number of new insights.")
     insights_reinforced: int = Field(ge=0, description="Number of upvotes of earlier insights.")
@@ -268,8 +268,7 @@ _FAILURES_MIN = 5
 
 
 def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> ConsolidateResult:
-    waiting = unconsolidated_episodes(call)
-    clusters = clusters_of(waiting, arguments.min_cluster_size, arguments.max_episodes)
+    clusters = clusters_of(unconsolidated_episodes(call), arguments.min_cluster_size, arguments.max_episodes)
     known = list(call.insights().values())
     facts: list[Part] = []
     proposals: list[ProposedInsight] = []
@@ -295,12 +294,12 @@ def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> Consolidate
     summary = f"{created} insights created, {len(decayed)} episodes decayed"
     counts = call.record([] if arguments.dry_run else facts, summary, counted="EpisodesConsolidated")
     return ConsolidateResult(
-        episodes_processed=min(len(waiting), arguments.max_episodes),
+        episodes_processed=len(episode_ids),
         clusters_found=len(clusters),
         insights_created=created,
         insights_reinforced=reinforced,
         episodes_decayed=len(decayed),
-        duration_ms=max(0, round((call.clock() - call.at).total_seconds() * 1_000)),
+        duration_ms=call.lasted_ms(call.clock()) if call.duration_ms is None else call.duration_ms,
         insights=tuple(proposals),
         adjustments_staged=len(staged),
         counts=counts,

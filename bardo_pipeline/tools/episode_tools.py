@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 
 import orjson
-from pydantic import BeforeValidator, Field, JsonValue, ValidationError
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError, ValidationInfo, field_validator
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.free_texts import (
@@ -40,13 +40,20 @@ TEXT_NAMES = ("text", "content", "utterance", "message", "statement", "summary")
 LowerImportance = Annotated[Importance, BeforeValidator(lambda v: v.lower() if isinstance(v, str) else v)]
 
 
+def _states_something(value: JsonValue) -> bool:
+    """Return whether a JSON value has a part that is a number, a truth value or a text that is not blank."""
+    if isinstance(value, dict | list):
+        return any(map(_states_something, value.values() if isinstance(value, dict) else value))
+    return value is not None and str(value).strip() != ""
+
+
 class StoreEpisodeArguments(Arguments):
     """Arguments of memory_store_episode."""
 
     tool: Label = Field(description='Tool that was executed (e.g., "uniswap_execute_swap", "vault_deposit").')
     outcome: Json = Field(
         description="Execution outcome data as JSON. The fields `speaker`, `session` and `date` place a text in a "
-        "conversation."
+        "conversation. Without a reflection it has to state a value."
     )
     reflection: Words = Field(
         description="Natural-language self-reflection on the outcome: what was expected, what happened, what to do "
@@ -64,6 +71,13 @@ class StoreEpisodeArguments(Arguments):
     tags: tuple[Label, ...] = Field(
         (), max_length=TAGS_MAX, description="Words that a search finds beside those of the text."
     )
+
+    @field_validator("reflection")
+    @classmethod
+    def _check_that_something_is_stated(cls, reflection: str, info: ValidationInfo) -> str:
+        if not reflection.strip() and not _states_something(info.data.get("outcome", True)):
+            raise ValueError("an empty one needs an outcome that states a value")
+        return reflection
 
 
 class StoreEpisodeResult(Result):

@@ -2,12 +2,13 @@
 
 A pattern is a set of features. Patterns are taken one after the other, by the lower bound of their failure rate; the
 executions of a taken pattern do not count for the next. A pattern fails at least as often as all executions do.
+A feature with a single known value among all executions is in no pattern, because it separates nothing.
 Source: TOOLS (memory_get_failure_patterns), MEM-19.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -105,10 +106,11 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
     """
     rows = cells.to_pylist()
     settled, failures = (cells[name].to_numpy().astype(np.float64) for name in ("settled", "failures"))
-    if not failures.sum():
+    varied = [name for name in FEATURES if len({row[name] for row in rows} - {None}) > 1]
+    keys = sorted({key for row in rows for key in _keys(row, varied)}, key=lambda key: (-len(key), key))
+    if not failures.sum() or not keys:
         return []
     base_rate = failures.sum() / settled.sum()
-    keys = sorted({key for row in rows for key in _keys(row)}, key=lambda key: (-len(key), key))
     features = [{(name, row[name]) for name in FEATURES} for row in rows]
     matches = np.array([[of_row.issuperset(key) for of_row in features] for key in keys], np.bool_)
     is_open: BoolArray = np.ones(len(rows), np.bool_)
@@ -125,9 +127,9 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
         is_open &= ~matches[best]
 
 
-def _keys(row: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield each non-empty set of the known features of a cell."""
-    known = [(name, row[name]) for name in FEATURES if row[name] is not None]
+def _keys(row: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield each non-empty set of the known ones of these features of a cell."""
+    known = [(name, row[name]) for name in names if row[name] is not None]
     for size in range(1, len(known) + 1):
         yield from combinations(known, size)
 

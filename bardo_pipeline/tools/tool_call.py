@@ -60,6 +60,7 @@ class ToolCall:
     call_id : id that tells this call from others
     params_hash : SHA-256 of the arguments
     clock : source of the time of recording
+    duration_ms : duration that the recorded fact of this call states; None before it is recorded
     """
 
     context: DerivationContext
@@ -70,6 +71,7 @@ class ToolCall:
     call_id: str
     params_hash: str
     clock: Callable[[], datetime]
+    duration_ms: int | None = None
 
     @property
     def golem_id(self) -> str:
@@ -154,6 +156,7 @@ class ToolCall:
 
     def called(self, summary: str, fact_count: int, now: datetime) -> ToolCalled:
         """Return the fact that describes this call. now: recording time of the call's facts."""
+        self.duration_ms = self.lasted_ms(now)
         return ToolCalled(
             call_id=self.call_id,
             tool_name=self.tool_name,
@@ -161,9 +164,13 @@ class ToolCall:
             tick=self.context.log.head_of(self.golem_id).contiguous or None,
             steps=self.steps,
             fact_count=fact_count,
-            duration_ms=max(0, round((now - self.at).total_seconds() * 1_000)),
+            duration_ms=self.duration_ms,
             result_summary=summary,
         )
+
+    def lasted_ms(self, now: datetime) -> int:
+        """Return the milliseconds from the beginning of the call to `now`."""
+        return max(0, round((now - self.at).total_seconds() * 1_000))
 
 
 def json_text(value: Any, name: str) -> str:

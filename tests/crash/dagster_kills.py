@@ -39,9 +39,9 @@ from bardo_pipeline.storage.intake.spool_folder import waiting
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
-from jobs.run_requests import ACTIVE
+from jobs.run_requests import ACTIVE, LONGEST_PAUSE
 from tests.support.homes.spool_homes import OWNER_KEY, PUBLIC, line_of, signed
-from tests.support.processes.dagster_daemon import below, kill, kill_all, start_daemon, until
+from tests.support.processes.dagster_daemon import PATIENCE, below, kill, kill_all, start_daemon, until
 from tests.support.processes.postgres import postgres, use_postgres
 from tests.support.records.drawn_records import records
 
@@ -92,7 +92,8 @@ class DagsterKills:
             try:
                 while self.tally.kills.total() < count:
                     process = self._kill_one(process)
-                until(self._is_done, "completed work", self._log)
+                patience = PATIENCE + LONGEST_PAUSE.total_seconds()  # many kills of one work lengthen its pause
+                until(self._is_done, "completed work", self._log, patience)
             finally:
                 kill_all(process)
             self.tally.runs.update(run.status.value.lower() for run in self._instance.get_runs())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,26 +17,30 @@ import orjson
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
-from bardo_pipeline.cli.output.tables import out, progress_bar
+from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
+from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.derivation.clade.clade_exchange import exchange
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.errors import ConfigError, ServerError
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import ASSETS, LENDER, Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import ConfigFile
+from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.runtime.fleet_run import passes
 from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -108,6 +114,7 @@ def go(
         killed=settings.kill_switch.exists if settings.kill_switch else lambda: False,
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
+        exchange=_exchange(stores, founding, clock),
         replicants=settings.replicants,
     )
     with progress_bar(console, TextColumn("{task.fields[now]}")) as progress:
@@ -131,6 +138,30 @@ def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[
     if not in_force_now(stores).configuration.succession.auto:
         return None
     return lambda lives, at: succeed_in_run(stores, lives, lifespan_ticks=founding.lifespan_ticks, now=clock(), at=at)
+
+
+def _exchange(
+    stores: DerivationContext, founding: Founding, clock: Callable[[], datetime]
+) -> Callable[[], None] | None:
+    """Return the function that exchanges knowledge with the clades of the run's owners; None without a relay.
+
+    A relay that fails does not stop the run: its golems go on without their siblings.
+    """
+    address, home = CladeSettings.of(os.environ).relay, stores.home
+    if address is None or not in_force_now(stores).configuration.styx.clade_enabled:
+        return None
+    owners = [owner for owner in founding.owners if clade_secret_path(home, owner).exists()]
+    secrets_of = {owner: read_clade_secret(home, owner) for owner in owners}
+
+    def exchange_all() -> None:
+        for owner, secret in secrets_of.items():
+            with RelayClient(address, secret.topic, secret.token) as relay:
+                try:
+                    exchange(stores, owner, secret, relay, now=clock())
+                except ServerError as error:
+                    print_line(f"clade of {owner}: {error}", to=sys.stderr)
+
+    return exchange_all if owners else None
 
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:

@@ -23,7 +23,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_col
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
-from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entries import CLADE_SIBLING, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
@@ -126,7 +126,7 @@ def _as_entries(chosen: pa.Table, arrival: Arrival) -> pa.Table:
     """Convert entries of a bundle to rows of the golem's grimoire (ENTRY_SCHEMA)."""
     count = chosen.num_rows
     columns = {name: chosen[name] for name in ENTRY_SCHEMA.names if name in chosen.column_names}
-    provenance = "import" if arrival.source == "purchase" else arrival.source
+    provenance = {"purchase": "import", "clade": CLADE_SIBLING}.get(arrival.source, arrival.source)
     constants = {"golem_id": arrival.golem_id, "status": "candidate", "provenance": provenance}
     columns |= {name: pa.array([value] * count, pa.string()) for name, value in constants.items()}
     missing = [f for f in ENTRY_SCHEMA if f.name not in columns]

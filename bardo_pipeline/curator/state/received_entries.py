@@ -65,8 +65,8 @@ def verdicts(
     arriving : pa.Table, CROSSING_SCHEMA, one row per entry of the bundle
     held : pa.Table, ENTRY_SCHEMA, the recipient's grimoire; quarantined entries count as held
     at_us : int, time of comparison, UTC microseconds
-    source : "import", "purchase" (another owner's bundle, canon 3) or "replicant"; a replicant is expected to deviate,
-        so its entries are never anomalous (INH S7.6)
+    source : "import", "purchase" (another owner's bundle), "clade" (a sibling's parcel, with the base of an import,
+        canon 3) or "replicant"; a replicant is expected to deviate, so its entries are never anomalous (INH S7.6)
     unproven : ids of entries with refuted claims about the chain
     """
     known = comparable_entries(held)

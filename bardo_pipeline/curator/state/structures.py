@@ -98,8 +98,8 @@ class Structure(NamedTuple):
 
     @property
     def domain(self) -> str:
-        """Return KAT's domain of the category."""
-        return entries.CATEGORIES[self.category]
+        """Return KAT's domain of the category; for a report the domain that its runtime states."""
+        return self.protocol if self.source == "report" else entries.CATEGORIES[self.category]
 
     @property
     def decay_class(self) -> int:

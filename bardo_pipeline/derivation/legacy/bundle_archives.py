@@ -91,12 +91,18 @@ def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) ->
 
 
 def import_bundle(
-    context: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
+    context: DerivationContext,
+    files: dict[str, bytes],
+    *,
+    public_key: str | None,
+    now: datetime,
+    owner: tuple[str, str] | None = None,
 ) -> tuple[Bundle, bool]:
     """Inspect a bundle and import it into this home. Return it, and True if the home did not have its files.
 
     The files are durable before the event. Importing a recorded bundle again restores missing or damaged files.
     public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature of any owner.
+    owner: the owner of an unsigned bundle, and the id of the secret that proves it; None without a proof.
     Raises BundleError listing all faults.
     """
     bundle = inspected(files, context.policy.inheritance)
@@ -109,11 +115,12 @@ def import_bundle(
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
             return bundle, not was_whole
+    owner_id, key_id = (signature["owner_id"], signature["key_id"]) if signature else owner or (None, None)
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash,
         from_golem_id=bundle.golem_id,
-        owner_id=signature["owner_id"] if signature else None,
-        key_id=signature["key_id"] if signature else None,
+        owner_id=owner_id,
+        key_id=key_id,
         entry_count=len(bundle.rows(ENTRIES)),
     )
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])

@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known
 from bardo_pipeline.derivation.incremental.record_queries import records_between, require_born
 from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
+from bardo_pipeline.derivation.memory.shared_texts import holds_insights, shared_texts
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -32,6 +33,7 @@ from bardo_pipeline.quality.foretold_confidence import ForetoldMap, chances_of, 
 from bardo_pipeline.retrieval.credit_rules import totals
 from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
+from bardo_pipeline.retrieval.insight_votes import insight_entries
 from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
@@ -239,10 +241,10 @@ confidence."""
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:
     """Return a golem's entries at a moment, ready for retrieval; `clade` adds those of its owner's other golems."""
-    entries = _entries(context, [where.golem_id], where)
+    entries = _entries(context, [where.golem_id], where, now)
     layer = np.full(entries.num_rows, VAULT)
     if clade:
-        siblings = _entries(context, _siblings(context, where.golem_id), where)
+        siblings = _entries(context, _siblings(context, where.golem_id), where, now)
         siblings = _unheld(siblings.filter(dreams_that_cross(siblings, context.policy)), entries)
         layer = np.concatenate([layer, np.full(siblings.num_rows, CLADE)])
         entries = pa.concat_tables([entries, siblings]).combine_chunks()
@@ -275,15 +277,20 @@ def _held_by(rows: pa.Table) -> pa.Array:
     return contiguous(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
-def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMoment) -> pa.Table:
-    """The active entries of these golems at the moment."""
+def _entries(context: DerivationContext, golem_ids: list[str], where: GolemMoment, now: datetime) -> pa.Table:
+    """The active entries of these golems at the moment, and the insights of their own words."""
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
-    if where.earlier:
-        rows = known_entries_at(context, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
-    else:
-        rows = known_entries(context, golem_ids)
-    return rows.filter(pc.equal(rows["status"], "active"))
+    moment = pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT) if where.earlier else None
+    rows = known_entries(context, golem_ids) if moment is None else known_entries_at(context, golem_ids, moment)
+    parts = [rows.filter(pc.equal(rows["status"], "active"))]
+    if holds_insights(context, golem_ids):
+        with shared_texts(context, now) as texts:
+            texts.embed_insights(context, golem_ids, now)
+            for golem_id in golem_ids:
+                told = texts.insights(context, golem_id, None if moment is None else moment.as_py())
+                parts.append(insight_entries(told.values(), golem_id))
+    return pa.concat_tables(parts).combine_chunks()
 
 
 def _siblings(context: DerivationContext, golem_id: str) -> list[str]:

@@ -117,7 +117,7 @@ def entry_rows(
     confidence = confidence_of(entries, at_us, policy.decay)
     return Rows(
         "entries", np.arange(start, start + view.size), view.codes[: view.size, -1].astype(np.int64),
-        filters.of(entries, confidence), confidence / PPM, _described(entries, golem_id, "entry_id", "kind"),
+        filters.of(entries, confidence), confidence / PPM, _described(entries, golem_id, "entry_id", "kind"), golem_id,
     )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def episode_rows(view: View, start: int, golem_id: str, episodes: pa.Table, at_u
     strength = days[tiers.indices.to_numpy()] if len(doc) else np.ones(0)
     text = view.codes[: view.size, -1].astype(np.int64)[doc]
     described = _described(episodes, golem_id, "episode_id", "tier")
-    return Rows("episodes", doc + start, text, passed, retention(age, strength), described)
+    return Rows("episodes", doc + start, text, passed, retention(age, strength), described, golem_id)
 
 
 @dataclass(frozen=True)

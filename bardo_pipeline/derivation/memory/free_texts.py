@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.arrays import Float64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.shared_texts import embed_stored, last_ticks, shared_texts
@@ -26,7 +26,7 @@ from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import check_question
-from bardo_pipeline.retrieval.hybrid_search import highest
+from bardo_pipeline.retrieval.hybrid_search import highest_of_each
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.retrieval.text_index import FACETS, NONE, View
 from bardo_pipeline.retrieval.text_ranking import has_facet, held_twice, kept_texts, retained_of
@@ -262,7 +262,7 @@ def search_texts(
         kept &= ~is_of["insight"] | (retained >= confidence_min)
     penalty = context.policy.search.decay_penalty if decay else 0.0
     score = np.round(relevant * (1.0 - penalty * (1.0 - retained)), 9)
-    hits = _best(views, np.where(kept, score, -1.0), count)
+    hits = _best(views, np.where(kept, score, -1.0), is_of["insight"], count)
     hit_rows = tuple(_hit(scope, row, rank, relevant, retained, score) for rank, row in enumerate(hits, 1))
     searched = {sort: int(np.count_nonzero(kept & is_of[sort])) for sort in SORTS}
     return TextsFound(hit_rows, searched, waiting, version)
@@ -330,11 +330,16 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
     return rows[0], rows[1]
 
 
-def _best(views: Sequence[View], score: Float64Array, count: int) -> list[int]:
-    """Return the rows of the highest scores above 0, best first; ties by newness."""
-    rows, scores = highest(score, count)
-    at_us = np.concatenate([view.at_us[: view.size] for view in views])[rows]
-    return rows[np.lexsort((rows, -at_us, -scores))][:count].tolist()
+def _best(views: Sequence[View], score: Float64Array, is_insight: BoolArray, count: int) -> list[int]:
+    """Return the best row of each text, highest scores above 0 first; ties by newness.
+
+    An episode and an insight of the same words are two texts.
+    """
+    text = 2 * np.concatenate([view.codes[: view.size, -1].astype(np.int64) for view in views]) + is_insight
+    at_us = np.concatenate([view.at_us[: view.size] for view in views])
+    rows, scores = highest_of_each(score, text, count)
+    rows = rows[np.lexsort((rows, -at_us[rows], -scores))]
+    return rows[np.sort(np.unique(text[rows], return_index=True)[1])][:count].tolist()
 
 
 def _hit(

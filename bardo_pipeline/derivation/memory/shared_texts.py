@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import birth_rows
+from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, predecessors
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
 from bardo_pipeline.derivation.memory.embed_texts import embed_new
 from bardo_pipeline.errors import EmbeddingPaused
@@ -33,7 +33,7 @@ from bardo_pipeline.retrieval.hybrid_search import Candidates
 from bardo_pipeline.retrieval.insight_votes import KnownInsight, insights_in
 from bardo_pipeline.retrieval.text_docs import docs_of
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
-from bardo_pipeline.retrieval.text_ranking import crossing
+from bardo_pipeline.retrieval.text_ranking import crossing, has_facet
 from bardo_pipeline.retrieval.text_scoring import Scope
 
 _INDEXES_MAX = 8
@@ -153,6 +153,12 @@ class SharedTexts:
         finally:
             self.embedding.release()
 
+    def embed_insights(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
+        """Give vectors to texts of these shards if an insight among them waits, because its votes depend on vectors."""
+        for view in self.index.views(keys):
+            if (has_facet(view, "sort", ["insight"], self.index.code_of) & view.is_waiting[: view.size]).any():
+                self.embed(context, [view.key], now)
+
     def embed_all(
         self, context: DerivationContext, keys: Collection[str], now: datetime, limit: int | None = None
     ) -> None:
@@ -193,16 +199,31 @@ class SharedTexts:
             )
             self.index.withdraw(golem_id, [text_id for insight in known for text_id in insight.text_ids[:-1]])
 
-    def insights(self, context: DerivationContext, golem_id: str) -> dict[str, KnownInsight]:
-        """Return the insights of a golem's own words by id."""
+    def insights(
+        self, context: DerivationContext, golem_id: str, moment: datetime | None = None
+    ) -> dict[str, KnownInsight]:
+        """Return the insights of a golem's own words by id, at a moment or with all that is recorded."""
+        if moment is not None:
+            return self._folded_insights(context, golem_id, moment)
         state = self.version, self.index.waiting_count([golem_id])
         if self._insights.get(golem_id, (None, {}))[0] != state:
-            rows = context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
-            operations = [row["insight"] | {"at": row["observed_at"]} for row in rows]
-            views = self.index.views([golem_id])
-            known = insights_in(views[0], operations, context.policy) if views else {}
-            self._insights[golem_id] = state, known
+            self._insights[golem_id] = state, self._folded_insights(context, golem_id, None)
         return self._insights[golem_id][1]
+
+    def _folded_insights(
+        self, context: DerivationContext, golem_id: str, moment: datetime | None
+    ) -> dict[str, KnownInsight]:
+        operations = [
+            row["insight"] | {"at": row["observed_at"]}
+            for row in context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
+            if moment is None or row["observed_at"] <= moment
+        ]
+        known: dict[str, KnownInsight] = {}
+        for view in self.index.views([golem_id]):
+            rows = np.flatnonzero(has_facet(view, "sort", ["insight"], self.index.code_of)).tolist()
+            told = [row for row in rows if moment is None or view.docs[row].at <= moment]
+            known = insights_in(view, told, operations, context.policy)
+        return known
 
     def vectors_of(self, context: DerivationContext, questions: Sequence[str]) -> Float32Array:
         """Return the exact vectors of questions; those of recent questions are kept."""
@@ -332,6 +353,17 @@ def _batches(texts: dict[str, str]) -> Iterator[dict[str, str]]:
     rest = iter(texts.items())
     while batch := dict(islice(rest, _EMBEDDED_TOGETHER)):
         yield batch
+
+
+def holds_insights(context: DerivationContext, golem_ids: Collection[str]) -> bool:
+    """Return whether one of these golems, or an ancestor, may have stored an insight; without opening an index."""
+    if context.text_index_key in _indexes:
+        return True
+    predecessor_of = predecessors(context.whole)
+    line = {golem_id for heir in golem_ids for golem_id in ancestors(predecessor_of, heir)}
+    rows = context.whole.log.texts(columns=["golem_id", "text_stored.sort"])[1]
+    insights = rows.filter(pc.equal(rows["text_stored.sort"], "insight"))
+    return not line.isdisjoint(insights["golem_id"].unique().to_pylist())
 
 
 def _operations(context: DerivationContext) -> pa.Table:

@@ -6,7 +6,7 @@ Source: X-11. Thresholds: HealthPolicy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.checksums import checked_json
 from bardo_pipeline.storage.home import Home, statuses
+from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
     Intake,
@@ -174,7 +175,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
     """Measure a home at `now` (UTC)."""
     received = intake(context.log, now)
     born, dead = context.life("GolemBorn"), context.life("DeathDeclared")
-    heads = context.log.heads()
+    heads, never_taken = context.log.heads(), untaken(context.home, now)
     names = set(born["golem_id"].to_pylist())
     episodes, cycles = (context.projections.growing(name) for name in ("episodes", "cycles"))
     curated_at = committed_at(cycles.table)
@@ -194,8 +195,9 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         journals=() if context.owner else tuple(journals(context.home, now, context.policy.writer)),
         leases=leases(context.home),
         spool=spool(context.home, now),
-        untaken=untaken(context.home, now),
-        quarantine=quarantined(context.home, received.day, now),
+        # The file may lie in the folder of another owner's golem, so one owner gets no name.
+        untaken=replace(never_taken, oldest=None) if context.owner else never_taken,
+        quarantine=quarantined(context.home, received.day, now, golems_in_view(context.log, None)),
         judgements=_judgements(context, now),
         successions=_successions(context),
         marts=_marts(context.home, curated_at, now),

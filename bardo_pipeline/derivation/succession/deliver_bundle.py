@@ -27,6 +27,7 @@ from bardo_pipeline.events.life.received_knowledge import Arrival, Quarantined
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.bundle_inspection import Claim, claims_of, unproven
+from bardo_pipeline.inheritance.clade_parcel import is_parcel
 
 _ATTEMPTS = 20
 """Attempts to record a delivery while the golem keeps ticking."""
@@ -70,8 +71,10 @@ class Offer:
 def preview_offer(context: DerivationContext, golem_id: str, bundle_hash: str) -> Offer:
     """Judge a bundle of this home for a golem.
 
-    A bundle left by a replicant of this golem is received as its report, another owner's as a purchase, any other as an
-    import. Raises QueryError for an unknown or dead golem, BundleError for another owner's bundle without consent.
+    A bundle left by a replicant of this golem is received as its report, another owner's as a purchase, a sibling's
+    parcel as one of the clade, any other as an import.
+
+    Raises QueryError for an unknown or dead golem, BundleError for another owner's bundle without consent.
     """
     grimoire, bundle = grimoire_of(context, golem_id), load_bundle(context.home, bundle_hash)
     if grimoire.died_at_tick is not None:
@@ -101,8 +104,8 @@ def _delivery(
     }  # fmt: skip
     way = Quarantined(tick_seen=tick_seen, unproven=unproven(claims, ChainOfLog(context)), **replicant_fields)
     is_bought = hypothesis is None and is_sale(context, bundle, owners_of(context.whole)[golem_id])
-    source: Literal["import", "replicant", "purchase"] = "replicant" if hypothesis is not None else "import"
-    source = "purchase" if is_bought else source
+    source: Literal["import", "replicant", "purchase", "clade"] = "clade" if is_parcel(bundle) else "import"
+    source = "replicant" if hypothesis is not None else "purchase" if is_bought else source
     received = Received(
         source=source, from_golem_id=bundle.golem_id, content_hash=bundle.bundle_hash, entry_count=entries.num_rows
     )

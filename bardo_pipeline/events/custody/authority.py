@@ -92,6 +92,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "ReplicantSent": _PIPELINE,
     "DefaultsInherited": _PIPELINE,
     "TestamentPhrased": _PIPELINE,
+    "EntriesShared": _PIPELINE,
     "StrategyStored": _GOLEM_BY_TOOL,
     "ExecutionRecorded": _GOLEM_BY_TOOL,
     "OutcomeRecorded": _GOLEM_BY_TOOL,

@@ -109,3 +109,15 @@ class KitOrdered(Part):
     bundle_hash: Name
     entry_count: Whole
     why: Statement
+
+
+class EntriesShared(Part):
+    """The golem shares entries with its clade, as of the close of `cycle_seen`.
+
+    bundle_hash: of the parcel that holds them. is_urgent: warnings alone, which no limit delays.
+    """
+
+    bundle_hash: Name
+    entry_ids: tuple[Name, ...]
+    cycle_seen: Whole
+    is_urgent: bool

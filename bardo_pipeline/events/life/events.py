@@ -60,6 +60,7 @@ Kind = Literal[
     "StrategyStored", "ExecutionRecorded", "OutcomeRecorded", "InsightManaged", "EpisodesConsolidated",
     "AdjustmentStaged", "ArchiveImported", "ToolCalled",
     "TextStored",
+    "EntriesShared",
 ]  # fmt: skip
 
 
@@ -144,10 +145,10 @@ class Published(Part):
 class Received(Part):
     """Received knowledge by content hash: at birth, or later (then `Quarantined` has the details).
 
-    source: purchase for a bundle of another owner of this home, at birth or later.
+    source: purchase for a bundle of another owner of this home, at birth or later; clade for a parcel of a sibling.
     """
 
-    source: Literal["succession", "import", "replicant", "purchase"]
+    source: Literal["succession", "import", "replicant", "purchase", "clade"]
     from_golem_id: Name
     content_hash: Name
     entry_count: Whole
@@ -340,6 +341,7 @@ class LifeEvent(Part):
     archive: Annotated[tools.ArchiveImported, PayloadOf("ArchiveImported")] | None = None
     called: Annotated[tools.ToolCalled, PayloadOf("ToolCalled")] | None = None
     text_stored: Annotated[StoredText, PayloadOf("TextStored")] | None = None
+    shared: Annotated[bundles.EntriesShared, PayloadOf("EntriesShared")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:

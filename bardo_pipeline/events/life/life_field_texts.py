@@ -97,6 +97,8 @@ LIFE_FIELDS: dict[str, str] = {
     "regime": "Regime of the market; null if unknown.",
     "rebalance_threshold": "Anomaly score from which the golem re-centres.",
     "entry_ids": "Ids of the entries.",
+    "EntriesShared.cycle_seen": "Last closed cycle of the golem whose grimoire is shared.",
+    "is_urgent": "Whether the parcel holds warnings alone, which no limit delays.",
     "defaults": "Initial thresholds by regime.",
     "phase": "Behavioural phase at the event.",
     "vitality": "Vitality at the event.",

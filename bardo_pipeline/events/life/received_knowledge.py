@@ -39,7 +39,7 @@ class Replicant(Part):
 
 
 class Arrival(NamedTuple):
-    """A delivery of knowledge with its event. source: import, purchase or replicant."""
+    """A delivery of knowledge with its event. source: import, purchase, replicant or clade."""
 
     golem_id: str
     tick_seen: int

@@ -140,6 +140,7 @@ EVENTS: dict[str, Family] = {
     "ArchiveImported": Family("memory", tool_events.ArchiveImported),
     "ToolCalled": Family("action", tool_events.ToolCalled),
     "TextStored": Family("memory", StoredText),
+    "EntriesShared": Family("social", bundle_events.EntriesShared),
 }
 """All events by name, in the order of events at the same time."""
 

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
+from bardo_pipeline.grimoire.entry_columns import with_columns
 from bardo_pipeline.inheritance import bundle_files as bundle
-from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.library.deposits import CONTENT
-from bardo_pipeline.inheritance.testament import CATEGORIES
-from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, shed
+from bardo_pipeline.inheritance.packed_entries import pack_entries
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.policy import Policy
 
 _UNSTATED = ("level_p10", "level_p90")
@@ -59,39 +57,10 @@ def pack_kit(
     roots : one `root_listing` per golem that deposited a row
     """
     entries = as_entries(rows)
-    trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
     entries = with_columns(entries, provenance=pa.repeat("import", entries.num_rows))
-    entries = entries.append_column("confidence_death_ppm", pa.array(trusted, pa.int64()))
-    keys = [("confidence_death_ppm", "descending"), ("entry_id", "ascending")]
-    crossed = shed(attenuate(entries.sort_by(keys), policy), policy)
-    crossed = crossed.append_column("rank", pa.array(np.arange(1, crossed.num_rows + 1)))
-    crossed = crossed.append_column("selected_by", pa.repeat(bundle.LIBRARIAN, crossed.num_rows))
-    page = [f"# Kit {number} of {owner_id}", "", "From the library, for the next golem.", ""]
-    page += [
-        f"- ({row['kind']}) {' '.join(row['text'].split())}" for row in crossed.select(["kind", "text"]).to_pylist()
-    ]
-    files = {
-        bundle.ENTRIES: jsonl(crossed.select(bundle.CROSSING_COLUMNS)),
-        bundle.EPISODES: b"",
-        bundle.LEARNING: canonical({}),
-        bundle.LINKS: jsonl(links_of(crossed.select(ENTRY_SCHEMA.names)).select(bundle.LINK_COLUMNS)),
-        bundle.PROCEDURES: b"",
-        bundle.LINEAGE: canonical({"lineage_id": f"{bundle.LIBRARIAN}/{owner_id}", "ancestors": []}),
-        bundle.PLAYBOOK: b"",
-        bundle.TESTAMENT: canonical({"golem_id": bundle.LIBRARIAN, "at": at, **{name: [] for name in CATEGORIES}}),
-        bundle.TESTAMENT_PAGE: ("\n".join(page) + "\n").encode(),
-    }
-    head = {
-        "schema_version": bundle.BUNDLE_VERSION,
-        "golem_id": bundle.LIBRARIAN,
-        "generation": 0,
-        "lineage_id": f"{bundle.LIBRARIAN}/{owner_id}",
-        "died_at": at,
-        "derivation_id": derivation_id,
-        "policy_hash": policy.hash,
-        "source_watermark": 0,
-        "anti_knowledge": sum(crossed["is_anti_knowledge"].to_pylist()),
-        "bloodstains": sum(crossed["is_bloodstain"].to_pylist()),
-        "kit": {"owner_id": owner_id, "number": number, "roots": list(roots)},
-    }
-    return bundle.seal(files, head)
+    return pack_entries(
+        entries, golem_id=bundle.LIBRARIAN, lineage_id=f"{bundle.LIBRARIAN}/{owner_id}", at=at,
+        selected_by=bundle.LIBRARIAN, title=(f"Kit {number} of {owner_id}", "From the library, for the next golem."),
+        head={"kit": {"owner_id": owner_id, "number": number, "roots": list(roots)}}, derivation_id=derivation_id,
+        policy=policy,
+    )  # fmt: skip

@@ -31,7 +31,8 @@ _FRESHNESS: dict[str, Any] = {
         "log_version": {"type": "integer", "description": "Version of the log's table of records."},
         "life_version": {"type": "integer", "description": "Version of its table of life events, such as texts."},
         "lag_ticks": {"type": ["integer", "null"],
-                      "description": "Ticks in the log that are not derived; null in an answer to no token."},
+                      "description": "Ticks, in the log or acknowledged by this server, that are not derived; null in "
+                                     "an answer to no token."},
     },
 }  # fmt: skip
 REFUSAL: dict[str, dict[str, Any]] = {

@@ -5,7 +5,7 @@ All functions are read-only and take no lock. Source: X-11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -171,11 +171,14 @@ def committed_at(table: AppendOnlyTable) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
-def quarantined(home: Home, taken_in_a_day: int, now: datetime) -> Quarantined:
-    """Count the quarantined items without a ruling."""
+def quarantined(home: Home, taken_in_a_day: int, now: datetime, golems: Collection[str] | None = None) -> Quarantined:
+    """Count the quarantined items without a ruling, of all senders or those that name one of these golems."""
     if not (home.quarantine / "items").exists():
         return Quarantined(0, 0, 0.0)
-    moments = Quarantine(home).open(["taken_at"])["taken_at"]
+    items = Quarantine(home).open(["taken_at", "golem_id"])
+    if golems is not None:
+        items = items.filter(pc.is_in(items["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+    moments = items["taken_at"]
     day = int(pc.sum(pc.greater(moments, pa.scalar(now - timedelta(days=1), MOMENT))).as_py() or 0)
     return Quarantined(len(moments), day, day / (day + taken_in_a_day) if day else 0.0)
 

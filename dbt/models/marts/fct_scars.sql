@@ -30,7 +30,7 @@ aged as (
     cross join {{ ref('stg_as_of') }}
 ),
 losses as (
-    select golem_id, tick, value_micros, pnl_impact_micros from {{ ref('fct_decisions') }}
+    select golem_id, tick, value_micros, pnl_impact_micros from {{ ref('fct_decisions') }} where number = 1
 )
 select
     scar_id, owner_id, golem_id, episode_id, tick, cycle, "at" as failed_at, confirmed, confirmed_tick, confirmed_at,

@@ -15,13 +15,14 @@ import pytest
 
 from bardo_pipeline.api import birth, open_home
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.free_texts import (
     Stored,
     search_texts,
     store_texts,
 )
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, open_texts, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, _indexes, open_texts, shared_texts
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -154,12 +155,14 @@ def test_a_statement_like_an_earlier_one_is_its_upvote_and_both_stay_in_the_log(
     assert context.log.life().num_rows == 2, "the birth and the key, without texts"
     episodes = store(context, stored_text(SLIP), stored_text(SLIP), hours=1)
     assert [episode.upvote_of for episode in episodes] == [None, None], "an episode happened each time"
+    store(context, stored_text(SLIP), stored_text(VAULT), hours=2)
+    assert texts_of(context, "which swap slipped at noon?", limit=2) == [SLIP, VAULT], "each text is listed once"
 
 
 def test_age_lowers_a_score_by_a_bounded_share_and_importance_slows_it(root: Path) -> None:
     context = DerivationContext.open(root)
     store(context, stored_text(SLIP))
-    store(context, stored_text(SLIP, importance="emergency"), hours=1)
+    store(context, stored_text(f"{SLIP} ", speaker="Ada", importance="emergency"), hours=1)
     store(context, stored_text(VAULT), hours=24 * 100)
     hits = {hit.observed_at: hit for hit in search_texts(context, "which swap slipped at noon?", now=NOW).hits}
     old, lasting, new = (hits[moment] for moment in sorted(hits))
@@ -300,6 +303,27 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
     found_by_third = search_texts(context, "gas", now=NOW, golem_ids=[late], sorts=["insight"]).hits
     assert [hit.retained for hit in found_by_third] == [pytest.approx((0.7 * 0.85 + 0.1) * 0.85)]
     assert found_by_third[0].origin_golem_id == founder
+    for _ in ("with the open index", "without one"):
+        hits = ask(context, golem_moment(context, late), "when does gas double?", now=NOW).hits
+        assert hits.select(["text", "confidence_ppm"]).to_pylist() == [{"text": rule, "confidence_ppm": 590_750}]
+        _indexes.clear()
+
+
+def test_ask_embeds_no_episode_that_waits(root: Path) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text("Gas doubles at noon on weekdays.", sort="insight"))
+    store_texts(context, "g-1", [stored_text(SLIP)], at=NOW, now=NOW, embed=False)
+    assert ask(context, golem_moment(context, "g-1"), "when does gas double?", now=NOW).hits.num_rows == 1
+    with shared_texts(context, NOW) as texts:
+        assert texts.index.waiting_count(["g-1"]) == 1
+
+
+def test_ask_opens_no_index_for_a_golem_without_insights(root: Path) -> None:
+    context = DerivationContext.open(root)
+    store(context, stored_text(SLIP), stored_text("The lamp was lit.", sort="reflection"))
+    _indexes.clear()
+    assert ask(context, golem_moment(context, "g-1"), "why did it slip?", now=NOW).hits.num_rows == 0
+    assert context.text_index_key not in _indexes
 
 
 def altered_context(root: Path, **search: object) -> DerivationContext:

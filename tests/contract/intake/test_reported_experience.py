@@ -14,26 +14,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline import Advice, EventWriter, advice, ask, birth, derive, open_home, read_records, search
+from bardo_pipeline import (
+    Advice,
+    EventWriter,
+    advice,
+    ask,
+    birth,
+    derive,
+    open_home,
+    read_records,
+    record_of,
+    report,
+    search,
+)
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
+from bardo_pipeline.inheritance.bundle_files import ENTRIES
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.server.recorder import reports_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.warehouse.build import build_warehouse, query
 from tests.conftest import copy_home
 from tests.scenario.api.test_example_agents import KEEPER
 from tests.support.homes.served_homes import served
 from tests.support.homes.server_routes import compare
 from tests.support.homes.spool_homes import Place
 from tests.support.homes.tool_homes import ToolHome
+from tests.support.processes.notebook import answers
 from tests.support.records.log_queries import died
 from tests.unit.curator.test_reports import START, at, fitting_tools, life
+from tests.unit.inheritance.test_bundle import resealed
 
 OWNER = "me"
 SUM = {"task": "sum", "budget": "wide"}
@@ -129,6 +145,8 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
     assert any("calculator" in text for text in texts)
     found = search(lived.root, "prefer calculator for a sum", store="entries", golem_id=lived.golem, limit=3)
     assert "when task is sum" in found["text"][0].as_py()
+    answer = ask(lived.root, lived.golem, "which tool is right for a sum?", k=5)
+    assert set(answer.hits["domain"].to_pylist()) == {"tools"}, "the domain that the runtime stated"
     home = ToolHome(lived.root, lived.golem, lived.golem)
     insights = home.call("memory_get_insights", limit=50).insights
     assert any("prefer calculator" in insight.content for insight in insights)
@@ -165,6 +183,37 @@ def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_
     known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
     assert {row["text"] for row in warned} <= known
     assert f"avoid {action}" in warned[0]["text"]
+
+
+@pytest.mark.full
+@pytest.mark.row("P-4", "X-13")
+def test_analysts_see_which_warnings_a_reporting_runtime_obeyed(lived: LivedHome, tmp_path: Path) -> None:
+    home = open_home(copy_home(lived.root, tmp_path / "home"))
+    rules = advice(home, lived.golem).holding(SUM, "search")
+    (warning,) = (rule.entry_id for rule in rules if rule.conditions == (("task", "sum"),))
+    shown = {"entry_id": warning, "kind": "warning", "score": 0.9, "semantic": 0.9, "recency": 1.0, "importance": 1.0,
+             "affect": 0.5}  # fmt: skip
+    told = {
+        1_001: report(SUM, "calculator", 0.75, alternatives={"search": -0.5}),
+        1_002: report(SUM, "search", -0.25, alternatives={"calculator": 0.5}),
+        1_003: report({"task": "chat"}, "memory", 0.25, alternatives={"search": 0.0}),
+    }
+    with EventWriter.open(home, lived.golem, drain="thread") as writer:
+        for tick, each in told.items():
+            writer.append(record_of(lived.golem, tick, at(tick), [each], domain="tools", retrieved_entries=[shown]))
+    context = DerivationContext.open(home.root)
+    build_warehouse(context.home, context.derivation_id, context.policy)
+    context.log.close()
+    assert query(home, "select count(*) from fct_decisions")[1] == [(1_003,)]
+    names = "decision, alternatives, warnings, warning_effect, reward, effect_ppm, prevented_loss_ppm, is_verified"
+    assert query(home, f"select {names} from fct_decisions where len(entries_shown) > 0 order by tick")[1] == [
+        ("calculator", ["search"], [warning], "heeded", 0.75, 1_250_000, 1_250_000, True),
+        ("search", ["calculator"], [warning], "ignored", -0.25, -750_000, 0, True),
+        ("memory", ["search"], [], "none", 0.25, 250_000, 0, True),
+    ]
+    sentences = next(iter(answers(home.root, tmp_path).values())).sentence
+    assert "1 of 1 warnings prevented more rewards than they missed: obeying prevented +1.25" in sentences
+    assert "acting against a warning had the effect -0.75." in sentences
 
 
 @pytest.mark.full
@@ -218,6 +267,16 @@ def test_rules_about_reports_cross_a_death(dead: DerivationContext, lived: Lived
     entries = inherited_entries(bundle, "g-heir", dead.policy)
     crossed = entries.filter(pc.equal(entries["source"], "report"))
     assert crossed.num_rows >= 5
+    assert set(crossed["domain"].to_pylist()) == {"tools"}
+    of_category, of_another = (
+        faults_of(
+            resealed(bundle, {ENTRIES: bundle.files[ENTRIES].replace(b'"domain":"tools"', domain)}).files,
+            dead.policy.inheritance,
+        )
+        for domain in (b'"domain":"yield"', b'"domain":"poetry"')
+    )
+    assert of_category == [], "a bundle of an earlier version has the domain of the category"
+    assert "domain is 'poetry', which this version does not know" in of_another[0]
     known = Advice.of(crossed, crossed["confidence_ppm"].to_numpy())
     assert known.best(SUM, ["search", "calculator", "memory"]) == "calculator"
     testament = json.loads(bundle.files["testament.json"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bardo_pipeline.tools.call_tool import call_tool
+from bardo_pipeline.tools.consolidation import ConsolidateResult
+from bardo_pipeline.tools.tool_call import Caller
 from tests.support.homes.tool_homes import ToolHome, tool_home
 
 SLIPPED = (
@@ -44,7 +49,7 @@ def test_a_cluster_of_episodes_becomes_an_insight_once(home: ToolHome) -> None:
     assert (dry.insights_created, dry.counts.after) == (1, 0)
     assert "InsightManaged" not in home.kinds()
     done = home.call("memory_consolidate")
-    assert (done.episodes_processed, done.clusters_found, done.insights_created) == (5, 1, 1)
+    assert (done.episodes_processed, done.clusters_found, done.insights_created) == (3, 1, 1)
     assert (done.counts.before, done.counts.after) == (0, 1)
     assert done.insights == dry.insights
     (insight,) = home.call("memory_get_insights").insights
@@ -55,9 +60,30 @@ def test_a_cluster_of_episodes_becomes_an_insight_once(home: ToolHome) -> None:
         ids
     )
     again = home.call("memory_consolidate")
-    assert (again.episodes_processed, again.clusters_found, again.counts.after) == (2, 0, 1)
+    assert (again.episodes_processed, again.clusters_found, again.counts.after) == (0, 0, 1)
     found = home.call("memory_search", query="why do swaps on thin pools harm?", store="insights").results
     assert [hit.id for hit in found] == [insight.id]
+
+
+def test_the_result_states_the_figures_of_its_events(home: ToolHome) -> None:
+    store(home, SLIPPED, -3.0)
+    store(home, ("Gas rose.",), 1.0, tool="gas_watch")
+    clock = (home.at + timedelta(milliseconds=250 * turn) for turn in count())
+    done = call_tool(
+        home.context,
+        Caller(home.golem),
+        "memory_consolidate",
+        {},
+        clock=clock.__next__,
+        ids=lambda: "c",
+        gate=home.gate,
+    )
+    (stated,) = home.context.log.life("EpisodesConsolidated")["consolidated"].to_pylist()
+    calls = home.context.log.life("ToolCalled")["called"].to_pylist()
+    (called,) = (row for row in calls if row["tool_name"] == "memory_consolidate")
+    assert isinstance(done, ConsolidateResult)
+    assert (done.episodes_processed, done.clusters_found) == (len(stated["episode_ids"]), stated["cluster_count"])
+    assert done.duration_ms == called["duration_ms"] > 0
 
 
 def test_a_cluster_without_a_stated_result_gives_no_insight(home: ToolHome) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.memory.ask import ask, golem_moment
 from bardo_pipeline.derivation.memory.free_texts import search_texts
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.errors import ToolError
@@ -75,6 +76,20 @@ def test_an_episode_without_reflection_is_found_by_its_outcome(home: ToolHome) -
     assert (hit.id, hit.content) == (told.episode_id, "My sister moved to Lisbon.")
 
 
+@pytest.mark.parametrize("outcome", [{}, None, [], " ", {"note": "", "parts": [None, {}]}])
+def test_an_episode_that_states_nothing_is_refused(home: ToolHome, outcome: Any) -> None:
+    with pytest.raises(
+        ToolError, match=r"an empty one needs an outcome that states a value, .*: give a valid reflection"
+    ):
+        store(home, " ", tool="swap", outcome=outcome)
+    assert home.context.log.texts()[1].num_rows == 0
+    for stated in (False, 0, {"note": [0.5]}):
+        store(home, "", tool="swap", outcome=stated)
+    assert {row["text_stored"]["text"] for row in home.context.log.texts()[1].to_pylist()} == {
+        "swap: false", "swap: 0", 'swap: {"note":[0.5]}'
+    }  # fmt: skip
+
+
 def test_votes_move_confidence_asymmetrically_between_its_bounds(home: ToolHome) -> None:
     added = add(home, "Swaps above 50,000 dollars slip by more than 30 bps on thin pools.")
     assert (added.operation, added.confidence_before, added.confidence_after) == ("ADD", 0.0, 0.6)
@@ -113,6 +128,28 @@ def test_every_search_ranks_and_filters_an_insight_by_its_votes(home: ToolHome) 
     assert retained(without=[trusted.insight_id]) == {doubted.insight_id: pytest.approx(0.15)}
     found = search_texts(home.context, "gas", now=home.at, golem_ids=[home.golem], confidence_min=0.2)
     assert [hit.text_id for hit in found.hits] == [trusted.insight_id]
+
+
+def test_ask_lists_an_insight_as_of_its_votes_edits_and_moments(home: ToolHome) -> None:
+    added = add(home, "Gas is cheapest between two and five in the morning UTC.", "gas_timing", chain="base")
+    store(home, "The swap of the morning slipped.")
+    home.wait(hours=1)
+    change(home, "UPVOTE", added.insight_id)
+    home.wait(hours=1)
+    change(home, "EDIT", added.insight_id, content="Gas is cheapest at three in the morning UTC.")
+
+    def told(hours: float | None = None) -> list[tuple[str, str, float, int]]:
+        moment = None if hours is None else home.at + timedelta(hours=hours)
+        where = golem_moment(home.context, home.golem, at=moment)
+        hits = ask(home.context, where, "when is gas cheap?", now=home.at).hits.to_pylist()
+        return [(hit["text"][:25], hit["domain"], hit["confidence_ppm"] / 1e6, hit["foretold_ppm"]) for hit in hits]
+
+    assert told() == [("Gas is cheapest at three ", "gas", 0.7, 700_000)]
+    assert told(-0.5) == [("Gas is cheapest between t", "gas", 0.7, 700_000)]
+    assert told(-1.5) == [("Gas is cheapest between t", "gas", 0.6, 600_000)]
+    home.wait(days=60)
+    add(home, "Gas is cheapest at 3 in the morning, UTC.", "gas_timing")
+    assert [confidence for _, _, confidence, _ in told()] == [0.8], "a statement of the same is a vote"
 
 
 def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> None:

@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline import Advice
@@ -38,13 +40,35 @@ def example(path: str) -> ModuleType:
 TOOLS, KEEPER = example("tools/choose_tools.py"), example("keeper/keep_loans.py")
 
 
-def advised(records: Any) -> Advice:
-    """The rules of a golem after these records, by the curator alone."""
+def curated(records: Any) -> tuple[GrimoireState, pa.Table]:
+    """The grimoire of a golem after these records, by the curator alone, and the decisions."""
     table, state = arrow_schema.to_table(records, RECORD_SCHEMA), GrimoireState()
     cycle = (np.asarray(table["tick"]) - 1) // POLICY.curator.cycle_ticks + 1
-    curate(state, Playbooks(), table, cycle, policy=POLICY, policy_hash=POLICY.hash)
-    entries = to_table(state, POLICY.curator, POLICY.decay)
+    return state, curate(state, Playbooks(), table, cycle, policy=POLICY, policy_hash=POLICY.hash).decisions
+
+
+def advised(records: Any) -> Advice:
+    """The rules of a golem after these records."""
+    entries = to_table(curated(records)[0], POLICY.curator, POLICY.decay)
     return Advice.of(entries, int_column(entries, "confidence_ppm"))
+
+
+@pytest.mark.full
+@pytest.mark.row("MEM-4")
+def test_the_first_rules_come_after_as_many_reports_as_the_guide_states() -> None:
+    first: dict[str, set[int]] = {}
+    for agent in (TOOLS, KEEPER):
+        for seed in (1, 2, 3):
+            decided = curated(agent.explored("g-1", seed, 600))[1]
+            active = decided.filter(pc.equal(decided["status"], "active")).select(["kind", "cycle"])
+            cycles = active.group_by("kind").aggregate([("cycle", "min")])
+            for kind, cycle in zip(cycles["kind"].to_pylist(), cycles["cycle_min"].to_pylist(), strict=True):
+                first.setdefault(kind, set()).add(cycle * POLICY.curator.cycle_ticks)
+    assert first.pop("insight") == {400, 450}
+    assert first.keys() == {"heuristic", "warning"}
+    assert {min(set.union(*first.values())), max(set.union(*first.values()))} == {450, 550}
+    page = " ".join((ROOT / "docs/guide/agents-and-runtimes.md").read_text().split())
+    assert "first insight after 400 or 450 reports and their first heuristic and warning after 450 to 550" in page
 
 
 @pytest.mark.row("MEM-4")

@@ -64,6 +64,9 @@ ACTS = {
     "bundle verify": "{bundle}",
     "eval negentropy": "--out {out}",
     "bundle consent": "{bundle} --to nobody " + WHY,
+    "clade key": "{owner}",
+    "clade members": "{owner}",
+    "clade sync": "{owner} --relay http://127.0.0.1:9",
     "bundle give": "{bundle} --to {heir} --dry-run",
     "bundle rank": "{bundle} --for {heir}",
     "bundle sign": "",
@@ -126,7 +129,7 @@ SERVERS = {"serve", "ui"}
 Their content is tested elsewhere: tests/definitions/test_owner_views.py and tests/scenario/server/test_server.py.
 """
 
-HOMELESS = {"init", "schema", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
+HOMELESS = {"init", "relay", "schema", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
 """Commands that open no home; init makes a new one."""
 
 EMPTY = ("scars", "dreams", "golem phrase")

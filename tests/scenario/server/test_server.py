@@ -23,6 +23,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoServerError, ServerError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW, copy_home
 from tests.support.homes.served_homes import Served, served
@@ -81,6 +82,23 @@ def test_each_answer_of_json_states_how_fresh_it_is(server: Served, pearl: Belon
     for answer in answers:
         assert answer.is_success, f"{answer.url}: {answer.text}"
         assert answer.json()["freshness"].keys() == fields, f"{answer.url}: {answer.text[-300:]}"
+
+
+@pytest.mark.row("X-13")
+def test_an_acknowledged_record_counts_in_the_lag_at_once(server: Served) -> None:
+    with httpx.Client(base_url=server.url, headers=server.headers(PEARL), trust_env=False, timeout=60) as asked:
+
+        def lags() -> tuple[int, int]:
+            paths = "/v1/golems/g-lag", "/v1/golems"
+            one, all_of_owner = (asked.get(path).json()["freshness"]["lag_ticks"] for path in paths)
+            return one, all_of_owner
+
+        asked.post("/v1/golems", json={"golem": "g-lag", "at": "2020-01-01T00:00:00Z"})
+        before = lags()
+        for count in range(1, 6):
+            report = {"situation": {}, "action": "wait", "reward": 0.5}
+            assert asked.post("/v1/golems/g-lag/experiences", json=report).is_success
+            assert lags() == (before[0] + count, before[1] + count)
 
 
 @pytest.mark.row("MEM-10")
@@ -332,6 +350,28 @@ def test_metrics_are_the_figures_of_status(server: Served, home: Path) -> None:
     assert any(name.startswith("bardo_requests_total{") for name in figures)
 
 
+@pytest.mark.row("X-11", "X-12")
+def test_an_owner_learns_no_name_of_a_file_that_is_never_taken(server: Served, home: Path, pearl: Belongings) -> None:
+    stray = Home.open(home).spool / f"{pearl.golem}.txt"
+    stray.write_text("no line")
+    for owner, name in ((None, stray.name), (CORAL, None)):
+        untaken = get(server, "/v1/status", owner).json()["health"]["untaken"]
+        assert (untaken["files"], untaken["oldest"]) == (1, name), owner
+
+
+@pytest.mark.row("X-11", "X-12")
+def test_an_owner_counts_its_own_quarantined_items(server: Served, home: Path, pearl: Belongings) -> None:
+    items = [
+        QuarantineItem("spool", "bad.jsonl", line, golem, None, "RecordError", "no number", b"{}")
+        for line, golem in enumerate((pearl.heir, pearl.heir, None), 1)
+    ]
+    Quarantine(Home.open(home)).put(items, NOW)
+    for owner, count in ((CORAL, 0), (PEARL, 2), (None, 3)):
+        figures = dict(row.rsplit(" ", 1) for row in get(server, "/metrics", owner).text.splitlines() if row[:1] != "#")
+        assert float(figures["bardo_quarantine_open"]) == count, owner
+        assert get(server, "/v1/status", owner).json()["health"]["quarantine"]["open"] == count
+
+
 @pytest.mark.row("X-11")
 def test_the_page_asks_for_a_token_and_loads_nothing(server: Served) -> None:
     closed = httpx.get(f"{server.url}/", trust_env=False)
@@ -340,6 +380,10 @@ def test_the_page_asks_for_a_token_and_loads_nothing(server: Served) -> None:
         assert browser.post("/", data={"token": "wrong"}).status_code == 401
         signed = browser.post("/", data={"token": server.tokens[CORAL]})
         assert (signed.status_code, signed.headers["location"]) == (303, "/")
+        cookie = signed.headers["set-cookie"]
+        assert server.tokens[CORAL] not in cookie, "a browser keeps no token"
+        assert cookie.startswith("bardo_session=")
+        assert {"HttpOnly", "SameSite=strict", "Max-Age=43200"} <= set(cookie.split("; "))
         page = browser.get("/")
         assert browser.get("/v1/golems").status_code == 401, "the cookie opens the page only"
     assert page.status_code == 200

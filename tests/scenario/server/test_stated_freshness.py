@@ -107,7 +107,7 @@ def test_an_answer_to_no_token_states_no_work_of_golems(server: Served, coral: B
             assert (refused.status_code, stated(refused)) == (401, shown)
         foreign = stranger.get("/v1/golems", headers={**server.headers(PEARL), "bardo-owner": CORAL})
         assert (foreign.status_code, stated(foreign)) == (403, shown)
-        stranger.cookies.set("bardo_token", server.tokens[CORAL])
+        assert stranger.post("/", data={"token": server.tokens[CORAL]}).status_code == 303
         with asking(server, CORAL) as asks:
             assert stated(stranger.get("/docs/dbt/")) == asks.get("/v1/status").json()["freshness"]
 

@@ -68,9 +68,9 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def until(condition: Callable[[], bool], what: str, log: Path) -> None:
-    """Wait for a condition. Raises AssertionError after PATIENCE seconds, with the end of the log."""
-    deadline = time.monotonic() + PATIENCE
+def until(condition: Callable[[], bool], what: str, log: Path, patience: float = PATIENCE) -> None:
+    """Wait for a condition. Raises AssertionError after `patience` seconds, with the end of the log."""
+    deadline = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE} s; {log.read_text()[-4000:]}"
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s; {log.read_text()[-4000:]}"
         time.sleep(0.2)

@@ -16,6 +16,7 @@ from bardo_pipeline.events.life.events import Received as Came
 from bardo_pipeline.events.life.received_knowledge import Quarantined, check_arrivals
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle_inspection import Claim, claims_of, unproven
+from bardo_pipeline.retrieval.scoring import LAYER_OF_PROVENANCE, LAYERS
 from tests.support.homes.owner_events import order
 from tests.support.knowledge.handmade_grimoires import DIED, entry, grimoire
 from tests.support.knowledge.received_knowledge import BRIEF, Received, claim, crossing, delivery
@@ -169,7 +170,7 @@ def test_decisive_own_outcomes_admit_a_received_entry_at_once() -> None:
 def test_a_received_entry_starts_at_the_base_of_its_source_less_its_crossings(
     crossings: int, import_ppm: int, report_ppm: int
 ) -> None:
-    for source, wanted in (("import", import_ppm), ("replicant", report_ppm)):
+    for source, wanted in (("import", import_ppm), ("clade", import_ppm), ("replicant", report_ppm)):
         (row,) = judged(claim(STORM, generation=crossings), source=source).values()
         assert row["confidence_ppm"] == wanted, "canon 2: a great-grandchild's 0.3 base is 0.217"
     (row,) = judged(claim(STORM, confidence_ppm=200_000)).values()
@@ -187,6 +188,15 @@ def test_only_unknown_bands_of_a_received_rule_are_quarantined() -> None:
     result, plain = Received(lived(plot), delivery(wide, seen=8)), Received(lived(plot))
     assert result.entry(SQUALL) == plain.entry(SQUALL), "the known band keeps its own entry"
     assert [result.decided(when) for when in (STORM, GALE)] == [[(3, "quarantined")]] * 2
+
+
+def test_an_entry_of_the_clade_is_a_siblings_and_retrieval_discounts_its_layer() -> None:
+    reception = Received(lived({STORM: (SILENCE, STRONG)}), delivery(claim(STORM), source="clade"))
+    (first,) = [row for row in reception.decisions if row["operation"] == "quarantined"]
+    assert (first["provenance"], first["confidence_ppm"]) == ("clade_sibling", 400_000)
+    assert first["reason"].endswith("clade from g-far")
+    assert reception.entry(STORM)["provenance"] == "clade_sibling"
+    assert LAYERS[LAYER_OF_PROVENANCE["clade_sibling"]] == "clade"
 
 
 @pytest.mark.row("INH-13")

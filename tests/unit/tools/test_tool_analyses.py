@@ -76,9 +76,11 @@ def test_each_execution_counts_in_one_pattern_of_at_least_the_minimum() -> None:
 
 
 @pytest.mark.row("MEM-19")
-def test_executions_that_all_fail_alike_form_one_pattern() -> None:
-    (pattern,) = find_patterns(cells(("calm", "50-75", "normal", "00:00-06:00", 6, 6)), 5)
-    assert len(pattern.features) == 4
+def test_a_feature_with_one_value_in_all_executions_is_in_no_pattern() -> None:
+    alike = ("calm", "50-75", "normal", "00:00-06:00", 6, 6)
+    assert find_patterns(cells(alike), 5) == []
+    (pattern,) = find_patterns(cells(alike, ("volatile", "50-75", None, "00:00-06:00", 9, 0)), 5)
+    assert pattern.features == {"regime": "calm"}
 
 
 def clusters(*changes: dict[str, Any]) -> FailurePatternsResult:
@@ -96,7 +98,8 @@ def clusters(*changes: dict[str, Any]) -> FailurePatternsResult:
      (23, "18:00-24:00")],
 )  # fmt: skip
 def test_the_time_of_day_of_a_failure_is_a_quarter_of_the_day(hour: int, named: str) -> None:
-    (cluster,) = clusters({"realized_micros": -1, "executed_at": datetime(2026, 3, 1, hour, tzinfo=UTC)}).clusters
+    lost, won = (datetime(2026, 3, 1, at, tzinfo=UTC) for at in (hour, (hour + 6) % 24))
+    (cluster,) = clusters({"realized_micros": -1, "executed_at": lost}, {"executed_at": won}).clusters
     assert cluster.features["time_of_day"] == named
 
 

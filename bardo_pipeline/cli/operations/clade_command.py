@@ -1,0 +1,135 @@
+"""`bardo clade | relay`: knowledge that golems of one owner share, in one home or several, through a relay."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option, Typer
+
+from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.options import named_owner, now, open_context, require_named, root_for_owner
+from bardo_pipeline.cli.output.tables import print_json, print_line, say, show_log
+from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
+from bardo_pipeline.derivation.clade.share_entries import clade_members
+from bardo_pipeline.errors import ConfigError, NoServerError
+from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES
+from bardo_pipeline.process_settings import CladeSettings
+from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret, write_clade_secret
+
+app = Typer(help="Knowledge that living golems of one owner share through a relay.")
+
+Clade = Annotated[str | None, Argument(help="Owner whose golems share (default: --owner or BARDO_OWNER).")]
+Address = Annotated[str | None, Option("--relay", help="Address of the relay (default: BARDO_RELAY).")]
+
+
+@app.command("key")
+def make_key(
+    owner: Clade = None,
+    file: Annotated[Path | None, Option(help="File with the secret of another home.")] = None,
+    home: opt.Home = None,
+) -> None:
+    """Make the secret of an owner's clade, or copy that of another home."""
+    name, opened = _owner(owner), Home.open(root_for_owner(home))
+    path = clade_secret_path(opened, name)
+    if file is None and path.exists():
+        say(f"owner {name}: the secret of the clade is in {path}; `--file` copies it to another home")
+        return
+    content = secrets.token_bytes(SECRET_BYTES) if file is None else _read(file)
+    secret, is_new = write_clade_secret(opened, name, content)
+    say(f"owner {name}: {secret.key_id} {'is in' if is_new else 'was already in'} {path}; no backup holds it")
+
+
+@app.command()
+def sync(
+    owner: Clade = None,
+    relay: Address = None,
+    watch: Annotated[
+        bool, Option("--watch", help="Go on: exchange at each push of the relay, and after --every seconds.")
+    ] = False,
+    every: Annotated[float, Option(min=1.0, max=86_400.0, help="With --watch: longest pause in seconds.")] = 60.0,
+    json: opt.Json = False,
+    home: opt.Home = None,
+) -> None:
+    """Share what is due, receive what siblings share, and deliver it to the golems of this home."""
+    name = _owner(owner)
+    secret = read_clade_secret(Home.open(root_for_owner(home)), name)
+    with RelayClient(_address(relay), secret.topic, secret.token) as topic:
+        while True:
+            try:
+                _report(exchange(open_context(home), name, secret, topic, now=now()), name, json)
+                if not watch:
+                    return
+                topic.wait(topic.newest(), every)
+            except NoServerError as error:
+                if not watch:
+                    raise
+                print_line(f"{error}; the next attempt follows", to=sys.stderr)
+                time.sleep(every)
+
+
+@app.command("members")
+def list_members(owner: Clade = None, home: opt.Home = None) -> None:
+    """List the living golems here that share: those with `styx.clade_enabled` in their configuration."""
+    name = _owner(owner)
+    for golem_id in clade_members(open_context(home), name):
+        print_line(golem_id)
+
+
+def relay(
+    database: Annotated[Path, Argument(help="File of the messages; it is made if it does not exist.")],
+    host: Annotated[str, Option(help="Address to listen on.")] = RelaySettings.host,
+    port: Annotated[int, Option(min=0, max=65_535, help="Port; 0 for any free one.")] = RelaySettings.port,
+) -> None:
+    """Run a relay: it keeps encrypted messages for seven days and passes them to the homes of one owner."""
+    show_log()
+
+    def on_ready(url: str) -> None:
+        print_line(f"the relay answers at {url} (stop it with Ctrl-C)", to=sys.stderr)
+
+    serve_relay(database, RelaySettings(host=host, port=port), clock=now, on_ready=on_ready)
+
+
+def _owner(owner: str | None) -> str:
+    name = owner or named_owner()
+    if name is None:
+        raise ConfigError("no owner is named: give OWNER, or --owner")
+    require_named(name)
+    return name
+
+
+def _address(relay: str | None) -> str:
+    address = relay or CladeSettings.of(os.environ).relay
+    if address is None:
+        raise ConfigError("no relay is named: give --relay ADDRESS, or set BARDO_RELAY")
+    return address
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}): name a readable file") from None
+
+
+def _report(done: Exchange, owner: str, json: bool) -> None:
+    if json:
+        print_json(asdict(done))
+        return
+    received = ", ".join(f"{golem} {count}" for golem, count in sorted(done.delivered_entries.items())) or "none"
+    say(
+        f"clade of {owner}: {len(done.members)} members here; {done.shared_entries} entries shared, "
+        f"{done.sent_parcels} parcels sent, {done.received_parcels} received; entries delivered: {received}"
+    )
+    if done.waiting_parcels:
+        say(f"{done.waiting_parcels} deliveries wait for the next hour of their golem")
+    for message_id, reason in done.refused:
+        print_line(f"message {message_id}: {reason}", to=sys.stderr)

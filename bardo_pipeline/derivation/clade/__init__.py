@@ -1,0 +1,1 @@
+"""Exchange of knowledge between the golems of one owner, in one home or several, through a relay."""

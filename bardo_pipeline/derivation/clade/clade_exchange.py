@@ -1,0 +1,213 @@
+"""Exchanges parcels between a home and the relay of an owner's clade: share, send, receive, deliver.
+
+Everything is computed from the log, so a repetition after a crash loses and doubles nothing. A shared parcel is sent
+until it comes back through the relay as an import. An imported parcel is delivered to each member that has not received
+it, up to the limits of an hour; the rest waits, the oldest first. Parcels of warnings are exempt from the limits.
+The file of the cursor saves work only. Source: INH S5.3, S6; KAT-9; canon 45; ADR 0110.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import orjson
+
+from bardo_pipeline.derivation.clade.share_entries import HOUR, clade_members, share_entries
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, pack_archive, unpack_archive
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle
+from bardo_pipeline.errors import BundleError, SealError
+from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.inheritance.bundle_inspection import inspected
+from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent
+from bardo_pipeline.storage.home import Home, make_folder, replace_file
+
+REFUSED_MAX = 1_000
+"""Refused messages that are kept with their reason; of further ones only the number is stated."""
+
+
+class Letter(Protocol):
+    """A message of the relay."""
+
+    @property
+    def number(self) -> int:
+        """Place in the topic, from 1."""
+
+    @property
+    def message_id(self) -> str:
+        """Name that the sender gave it."""
+
+    @property
+    def body(self) -> bytes:
+        """The encrypted parcel."""
+
+
+class Relay(Protocol):
+    """The topic of a clade at a relay (`client.relay_client.RelayClient`)."""
+
+    def put(self, message_id: str, body: bytes) -> int:
+        """Send a message; a repetition changes nothing."""
+
+    def after(self, number: int) -> Sequence[Letter]:
+        """Return the next messages behind a number, in order."""
+
+    def newest(self) -> int:
+        """Return the number of the newest message, 0 without one."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The result of one exchange.
+
+    Parameters
+    ----------
+    members : golems of the owner here that take part
+    shared_entries, sent_parcels, received_parcels : of this exchange
+    delivered_entries : golem -> entries that it received
+    waiting_parcels : deliveries that the limits of the hour put off
+    refused : (message id, reason) of each message that is no parcel of the clade
+    """
+
+    members: tuple[str, ...]
+    shared_entries: int
+    sent_parcels: int
+    received_parcels: int
+    delivered_entries: dict[str, int]
+    waiting_parcels: int
+    refused: tuple[tuple[str, str], ...]
+
+
+class _Parcel(NamedTuple):
+    """An imported parcel. at: time of the sender's newest tick."""
+
+    at: datetime
+    bundle_hash: str
+    golem_id: str
+    entry_count: int
+
+
+def exchange(
+    context: DerivationContext, owner_id: str, secret: CladeSecret, relay: Relay, *, now: datetime
+) -> Exchange:
+    """Share what is due, send and receive parcels, and deliver them to the members of this home.
+
+    Raises NoServerError and ServerError of the relay; nothing is shared unless the relay answers.
+    """
+    context = context.whole
+    with context.home.lock("clade"):
+        newest, members = relay.newest(), clade_members(context, owner_id)
+        shared = [event for golem_id in members for event in share_entries(context, golem_id, now=now)]
+        sent = _send(context, owner_id, secret, relay)
+        received, refused = _receive(context, owner_id, secret, relay, newest, now)
+        delivered, waiting = _deliver(context, members, secret, now)
+    entries = sum(len(event.entry_ids) for event in shared)
+    return Exchange(tuple(members), entries, sent, received, dict(delivered), waiting, tuple(refused))
+
+
+def _send(context: DerivationContext, owner_id: str, secret: CladeSecret, relay: Relay) -> int:
+    """Send the shared parcels that have not come back; return their number."""
+    imported = set(context.life_fields("BundleImported", "bundle_hash")["bundle_hash"].to_pylist())
+    owners = context.ownership().golems
+    rows = context.life_fields("EntriesShared", "bundle_hash").to_pylist()
+    hashes = [r["bundle_hash"] for r in rows if owners.get(r["golem_id"]) == owner_id]
+    due = [bundle_hash for bundle_hash in hashes if bundle_hash not in imported]
+    for bundle_hash in due:
+        parcel = load_bundle(context.home, bundle_hash)
+        relay.put(secret.message_id(bundle_hash), secret.encrypt(pack_archive(parcel)))
+    return len(due)
+
+
+def _receive(
+    context: DerivationContext, owner_id: str, secret: CladeSecret, relay: Relay, newest: int, now: datetime
+) -> tuple[int, list[tuple[str, str]]]:
+    """Import the parcels behind the cursor; return their number, and the refused messages with their reasons."""
+    folder = clade_folder(context.home, owner_id)
+    make_folder(folder)
+    cursor, received, refused = _cursor(folder), 0, list[tuple[str, str]]()
+    cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
+    while letters := relay.after(cursor):
+        for letter in letters:
+            try:
+                files = unpack_archive(secret.decrypt(letter.body))
+                check_parcel(inspected(files, context.policy.inheritance), owner_id)
+                _, is_new = import_bundle(context, files, public_key=None, now=now, owner=(owner_id, secret.key_id))
+                received += is_new
+            except (BundleError, SealError) as error:
+                refused.append((letter.message_id, str(error)))
+                _keep_refused(folder, letter, str(error))
+        cursor = letters[-1].number
+        replace_file(folder / "cursor", str(cursor).encode())
+    return received, refused
+
+
+def _deliver(
+    context: DerivationContext, members: Sequence[str], secret: CladeSecret, now: datetime
+) -> tuple[Counter[str], int]:
+    """Give each member the parcels of its siblings; return its entries, and the number of deliveries that wait."""
+    parcels, delivered, waiting = sorted(_parcels(context, secret)), Counter[str](), 0
+    limits = context.policy.clade
+    for golem_id in members:
+        at = grimoire_of(context, golem_id).at
+        rows = context.life_fields(
+            "KnowledgeReceived", "source", "content_hash", "entry_count", "from_golem_id", golems=[golem_id]
+        ).to_pylist()
+        known = {row["content_hash"] for row in rows}
+        recent = Counter[str]()
+        for row in rows:
+            if row["source"] == "clade" and row["observed_at"] > at - HOUR:
+                recent[row["from_golem_id"]] += row["entry_count"]
+        for parcel in parcels:
+            is_old = parcel.at < at - timedelta(days=limits.kept_days)
+            if parcel.golem_id == golem_id or parcel.bundle_hash in known or is_old:
+                continue
+            after = recent[parcel.golem_id] + parcel.entry_count, recent.total() + parcel.entry_count
+            is_over = after[0] > limits.hour_source or after[1] > limits.hour_in
+            if is_over and not is_urgent(load_bundle(context.home, parcel.bundle_hash)):
+                waiting += 1
+                continue
+            give_bundle(context, golem_id, parcel.bundle_hash, now=now)
+            recent[parcel.golem_id] += parcel.entry_count
+            delivered[golem_id] += parcel.entry_count
+    return delivered, waiting
+
+
+def _parcels(context: DerivationContext, secret: CladeSecret) -> Iterator[_Parcel]:
+    """Yield the imported parcels of the clade."""
+    rows = context.life_fields("BundleImported", "bundle_hash", "from_golem_id", "key_id", "entry_count").to_pylist()
+    for row in rows:
+        if row["key_id"] == secret.key_id:
+            yield _Parcel(row["observed_at"], row["bundle_hash"], row["from_golem_id"], row["entry_count"])
+
+
+def clade_folder(home: Home, owner_id: str) -> Path:
+    """Return the folder of an owner's cursor and refused messages: a hash, because an id may be an invalid name."""
+    return home.root / "clade" / hashlib.sha256(owner_id.encode()).hexdigest()[:40]
+
+
+def _cursor(folder: Path) -> int:
+    """Return the number of the newest message that was read; 0 without a readable file, and all are read again."""
+    try:
+        return int((folder / "cursor").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _keep_refused(folder: Path, letter: Letter, reason: str) -> None:
+    """Keep a refused message with its reason, unless REFUSED_MAX are kept."""
+    refused = folder / "refused"
+    make_folder(refused)
+    if sum(1 for _ in refused.iterdir()) >= REFUSED_MAX:
+        return
+    name = hashlib.sha256(letter.message_id.encode()).hexdigest()[:32]
+    content = {"message_id": letter.message_id, "number": letter.number, "reason": reason,
+               "body": base64.b64encode(letter.body).decode()}  # fmt: skip
+    replace_file(refused / f"{name}.json", orjson.dumps(content))

@@ -1,0 +1,85 @@
+"""Records which entries a golem shares with its clade, and packs them into parcels.
+
+An entry is shared once, when it passes its gate of the bridge (`crossings`). A golem shares at most `hour_out` entries
+within an hour of its own time, the most confident first; the rest waits. Warnings are exempt and go into a parcel of
+their own. Entries that the golem received from its clade are not shared again.
+Source: INH S5.1, S5.3, S6.2; MEM-14; canon 45.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.views.crossings import crossings_of
+from bardo_pipeline.derivation.configuration import in_force_of
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.grimoire_views import elders
+from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
+from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
+from bardo_pipeline.derivation.legacy.death_queries import births_of
+from bardo_pipeline.events.life.bundle_events import EntriesShared
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.grimoire.entries import CLADE_SIBLING, ENTRY_SCHEMA
+from bardo_pipeline.inheritance.clade_parcel import pack_parcel
+
+HOUR = timedelta(hours=1)
+
+
+def clade_members(context: DerivationContext, owner_id: str) -> list[str]:
+    """Return the living golems of an owner whose configuration opens the clade (`styx.clade_enabled`), by id."""
+    born, dead = context.life("GolemBorn"), set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    owners = pc.struct_field(born["born"].combine_chunks(), "owner_id").to_pylist()
+    golems = [g for g, owner in zip(born["golem_id"].to_pylist(), owners, strict=True) if owner == owner_id]
+    living = sorted(set(golems) - dead)
+    return [g for g, now in in_force_of(context, living).items() if now.configuration.styx.clade_enabled]
+
+
+def share_entries(context: DerivationContext, golem_id: str, *, now: datetime) -> list[EntriesShared]:
+    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event."""
+    grimoire, limits = grimoire_of(context, golem_id), context.policy.clade
+    rows = context.life_fields("EntriesShared", "entry_ids", "is_urgent", golems=[golem_id]).to_pylist()
+    known = [entry_id for row in rows for entry_id in row["entry_ids"]]
+    recent = sum(
+        len(row["entry_ids"]) for row in rows if not row["is_urgent"] and row["observed_at"] > grimoire.at - HOUR
+    )
+    entries = _crossing(context, grimoire)
+    entries = entries.filter(pc.invert(pc.is_in(entries["entry_id"], value_set=pa.array(known, pa.string()))))
+    is_warning = pc.equal(entries["kind"], "warning")
+    parts = entries.filter(is_warning), entries.filter(pc.invert(is_warning)).slice(0, max(limits.hour_out - recent, 0))
+    size = context.policy.reception.entries_max
+    return [
+        _share(context, grimoire, part.slice(start, size), is_urgent, now)
+        for part, is_urgent in zip(parts, (True, False), strict=True)
+        for start in range(0, part.num_rows, size)
+    ]
+
+
+def _crossing(context: DerivationContext, grimoire: Grimoire) -> pa.Table:
+    """Return the entries of a grimoire that pass their gate and are the golem's own, the most confident first."""
+    rows = grimoire.entries.select(ENTRY_SCHEMA.names)
+    gates = crossings_of(rows, context.policy, elders(context))
+    passed = gates.filter(gates["crosses"])["entry_id"].combine_chunks()
+    is_shared = pc.and_(pc.is_in(rows["entry_id"], value_set=passed), pc.not_equal(rows["provenance"], CLADE_SIBLING))
+    return rows.filter(is_shared)
+
+
+def _share(
+    context: DerivationContext, grimoire: Grimoire, entries: pa.Table, is_urgent: bool, now: datetime
+) -> EntriesShared:
+    ((birth, _),) = births_of(context, [grimoire.golem_id]).values()
+    parcel = pack_parcel(
+        entries, grimoire.golem_id, birth, cycle=grimoire.cycle, at=grimoire.at,
+        left_out=handled_retractions(context, ["curation"]), derivation_id=context.derivation_id,
+        policy=context.policy,
+    )  # fmt: skip
+    write_bundle(context.home.bundles, parcel)
+    payload = EntriesShared(
+        bundle_hash=parcel.bundle_hash, entry_ids=tuple(sorted(entries["entry_id"].to_pylist())),
+        cycle_seen=grimoire.cycle, is_urgent=is_urgent,
+    )  # fmt: skip
+    context.log.record([life_event(grimoire.golem_id, grimoire.at, payload)], now)
+    return payload

@@ -1,0 +1,142 @@
+"""MessageStore: the messages of a relay by topic, in one SQLite database.
+
+A message is durable when `put` returns. A topic belongs to the token of its first message. Source: KAT-9; INH S6.3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bardo_pipeline.errors import ServerError
+
+_TABLES = """
+    create table if not exists topics (topic text primary key, token_hash text not null, newest integer not null);
+    create table if not exists messages (
+        topic text not null, number integer not null, id text not null, body blob not null, at_us integer not null,
+        primary key (topic, number), unique (topic, id)
+    );
+    create index if not exists messages_by_time on messages (at_us);
+"""
+
+
+class Message(NamedTuple):
+    """A message of a topic. number: its place in the topic, from 1. message_id: the sender's name of it."""
+
+    number: int
+    message_id: str
+    body: bytes
+
+
+class MessageStore:
+    """The database of a relay. Its calls may come from several threads.
+
+    Parameters
+    ----------
+    path : file of the database; it is made if it does not exist
+    hour_max : most messages of a topic within an hour
+    """
+
+    def __init__(self, path: Path, hour_max: int) -> None:
+        self._lock, self._hour_max = threading.Lock(), hour_max
+        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("pragma synchronous = full")
+        self._database.executescript(_TABLES)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._database.close()
+
+    def put(self, topic: str, token: str, message_id: str, body: bytes, at_us: int) -> tuple[int, bool]:
+        """Store a message. Return its number, and whether it is new; a repeated one keeps its number.
+
+        Raises ServerError 403 for another token than the topic's, 409 for another body under a stored id, and 429 for
+        more than `hour_max` messages within an hour.
+        """
+        with self._lock, _transaction(self._database) as database:
+            newest = self._newest(topic, token)
+            known = database.execute(
+                "select number, body from messages where topic = ? and id = ?", (topic, message_id)
+            ).fetchone()
+            if known is not None:
+                if known[1] != body:
+                    raise ServerError(
+                        409,
+                        "MessageConflictError",
+                        f"message {message_id} has another body",
+                        "send it under another id",
+                    )
+                return known[0], False
+            (recent,) = database.execute(
+                "select count(*) from messages where topic = ? and at_us > ?", (topic, at_us - 3_600_000_000)
+            ).fetchone()
+            if recent >= self._hour_max:
+                raise ServerError(
+                    429, "TopicFullError", f"the topic has {recent:,} messages of the last hour", "try again later"
+                )
+            number = (newest or 0) + 1
+            if newest is None:
+                database.execute("insert into topics values (?, ?, ?)", (topic, _hash(token), number))
+            else:
+                database.execute("update topics set newest = ? where topic = ?", (number, topic))
+            database.execute("insert into messages values (?, ?, ?, ?, ?)", (topic, number, message_id, body, at_us))
+            return number, True
+
+    def after(self, topic: str, token: str, number: int, limit: int) -> tuple[list[Message], int]:
+        """Return up to `limit` messages of a topic behind a number, in order, and the number of its newest one.
+
+        An unknown topic has no messages, and 0 as the newest number. Raises ServerError 403 for another token than the
+        topic's.
+        """
+        with self._lock:
+            newest = self._newest(topic, token)
+            rows = self._database.execute(
+                "select number, id, body from messages where topic = ? and number > ? order by number limit ?",
+                (topic, number, limit),
+            ).fetchall()
+        return [Message(*row) for row in rows], newest or 0
+
+    def expire(self, before_us: int) -> int:
+        """Delete the messages that were stored before a time; return their number."""
+        with self._lock:
+            return self._database.execute("delete from messages where at_us < ?", (before_us,)).rowcount
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of topics and of messages."""
+        with self._lock:
+            topics, messages = self._database.execute(
+                "select (select count(*) from topics), (select count(*) from messages)"
+            ).fetchone()
+        return topics, messages
+
+    def _newest(self, topic: str, token: str) -> int | None:
+        """Return the newest number of a topic, None for an unknown topic. Raises ServerError 403."""
+        row = self._database.execute("select token_hash, newest from topics where topic = ?", (topic,)).fetchone()
+        if row is None:
+            return None
+        if row[0] != _hash(token):
+            raise ServerError(403, "TopicTokenError", "the topic has another token", "use the secret of its clade")
+        return int(row[1])
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Commit what happens inside, or roll it back after an exception."""
+    database.execute("begin immediate")
+    try:
+        yield database
+    except BaseException:
+        database.execute("rollback")
+        raise
+    database.execute("commit")
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

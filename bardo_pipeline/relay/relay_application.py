@@ -1,0 +1,198 @@
+"""The relay over HTTP: messages by PUT, catch-up by GET, and a WebSocket that pushes new ones.
+
+The relay sees topics, ids, tokens and ciphertext, all derived from a secret that it does not have. It keeps messages
+for seven days. Source: KAT-9; INH S6.2 to S6.4; ADR 0110.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime, timedelta
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from bardo_pipeline.errors import BardoError, ServerError
+from bardo_pipeline.relay.message_store import Message, MessageStore
+from bardo_pipeline.server.door import json_response, refusal
+
+KEPT = timedelta(days=7)
+"""Time that a message is kept for homes that are offline (INH S6.3)."""
+
+BODY_BYTES_MAX = 1024 * 1024
+PAGE = 64
+"""Messages of one answer."""
+
+_EXPIRY_SECONDS = 600.0
+_NAME = re.compile(r"[0-9a-f]{32,64}")
+
+
+class RelayApplication:
+    """Routes of a relay.
+
+    Parameters
+    ----------
+    clock : the present time in UTC, from which messages expire
+    body_seconds : time for the body of a request
+    """
+
+    def __init__(self, store: MessageStore, *, clock: Callable[[], datetime], body_seconds: float = 30.0) -> None:
+        self._store, self._clock, self._body_seconds = store, clock, body_seconds
+        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def asgi(self) -> Starlette:
+        """Return the application."""
+        routes = [
+            Route("/healthz", self._health),
+            Route("/v1/topics/{topic}/messages", self._messages),
+            Route("/v1/topics/{topic}/messages/{message_id}", self._put, methods=["PUT"]),
+            WebSocketRoute("/v1/topics/{topic}/feed", self._feed),
+        ]
+        refused: dict[int | type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
+            BardoError: _refused,
+            HTTPException: _unknown_route,
+        }
+        return Starlette(routes=routes, exception_handlers=refused, lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        expiry = asyncio.create_task(self._expire())
+        yield
+        expiry.cancel()
+        with suppress(asyncio.CancelledError):
+            await expiry
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.to_thread(self._store.expire, _micros(self._clock() - KEPT))
+            await asyncio.sleep(_EXPIRY_SECONDS)
+
+    async def _health(self, _: Request) -> Response:
+        topics, messages = await asyncio.to_thread(self._store.counts)
+        return json_response({"topics": topics, "messages": messages})
+
+    async def _put(self, request: Request) -> Response:
+        topic, message_id = _names(request.path_params, "topic", "message_id")
+        token, body = _token(request.headers.get("authorization")), await self._body(request)
+        number, is_new = await asyncio.to_thread(
+            self._store.put, topic, token, message_id, body, _micros(self._clock())
+        )
+        if is_new:
+            for event in self._waiting.get(topic, ()):
+                event.set()
+        return json_response({"number": number, "is_new": is_new}, 201 if is_new else 200)
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the body. Raises ServerError 413 if it is too long, 408 if it is too slow."""
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                async for part in request.stream():
+                    parts.append(part)
+                    size += len(part)
+                    if size > BODY_BYTES_MAX:
+                        raise ServerError(
+                            413, "BodyTooLongError", f"the body is longer than {BODY_BYTES_MAX:,} bytes",
+                            "send smaller bodies",
+                        )  # fmt: skip
+        except TimeoutError:
+            raise ServerError(408, "SlowBodyError", "the body did not arrive in time", "send it at once") from None
+        return b"".join(parts)
+
+    async def _messages(self, request: Request) -> Response:
+        (topic,), token = _names(request.path_params, "topic"), _token(request.headers.get("authorization"))
+        number = _after(request.query_params.get("after"))
+        found, newest = await asyncio.to_thread(self._store.after, topic, token, number, PAGE)
+        return json_response({"messages": [_document(message) for message in found], "newest": newest})
+
+    async def _feed(self, socket: WebSocket) -> None:
+        """Send the messages behind `after`, then each new one when it is stored."""
+        try:
+            (topic,), token = _names(socket.path_params, "topic"), _token(socket.headers.get("authorization"))
+            number = _after(socket.query_params.get("after"))
+            found, _ = await asyncio.to_thread(self._store.after, topic, token, number, PAGE)
+        except ServerError as error:
+            await socket.close(1008, error.message[:120])
+            return
+        await socket.accept()
+        with self._subscribed(topic) as stored, suppress(WebSocketDisconnect):
+            ended = asyncio.create_task(_ended(socket))
+            while not ended.done():
+                for message in found:
+                    await socket.send_json(_document(message))
+                    number = message.number
+                if len(found) < PAGE:
+                    news = asyncio.create_task(stored.wait())
+                    await asyncio.wait((news, ended), return_when=asyncio.FIRST_COMPLETED)
+                    news.cancel()
+                stored.clear()
+                found, _ = await asyncio.to_thread(self._store.after, topic, token, number, PAGE)
+
+    @contextmanager
+    def _subscribed(self, topic: str) -> Iterator[asyncio.Event]:
+        stored = asyncio.Event()
+        self._waiting[topic].add(stored)
+        try:
+            yield stored
+        finally:
+            self._waiting[topic].discard(stored)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+
+
+async def _ended(socket: WebSocket) -> None:
+    """Return when the client closes the connection; what it sends is ignored."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    return refusal(error)
+
+
+async def _unknown_route(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refusal(ServerError(error.status_code, "RouteError", str(error.detail), "use the routes of the guide"))
+
+
+def _document(message: Message) -> dict[str, object]:
+    return {"number": message.number, "id": message.message_id, "body": base64.b64encode(message.body).decode()}
+
+
+def _names(parameters: dict[str, str], *names: str) -> list[str]:
+    """Return path parameters. Raises ServerError 400 unless they are 32 to 64 hex digits."""
+    values = [parameters[name] for name in names]
+    for name, value in zip(names, values, strict=True):
+        if not _NAME.fullmatch(value):
+            raise ServerError(400, "NameError", f"{name} {value[:80]!r} is no name", "give 32 to 64 hex digits")
+    return values
+
+
+def _token(authorization: str | None) -> str:
+    """Return the token of a header. Raises ServerError 401 without one."""
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise ServerError(401, "TokenMissingError", "the request has no token", "send `Authorization: Bearer TOKEN`")
+    return token
+
+
+def _after(text: str | None) -> int:
+    """Return the number behind which messages are wanted. Raises ServerError 400."""
+    if text is None:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ServerError(400, "NumberError", f"after {text[:80]!r} is no number", "give the newest number read, or 0")
+    return int(text)
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)

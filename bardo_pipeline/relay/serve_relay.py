@@ -1,0 +1,63 @@
+"""Runs a relay: the application of `relay_application` under uvicorn, over one database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from bardo_pipeline.relay.message_store import MessageStore
+from bardo_pipeline.server.serve import HOST, listening_socket
+from bardo_pipeline.storage.home import make_folder
+
+
+@dataclass(frozen=True)
+class RelaySettings:
+    """Settings of a relay.
+
+    Parameters
+    ----------
+    host, port : address to listen on; port 0 takes any free one
+    hour_max : most messages of a topic within an hour
+    connections_max, head_seconds, body_seconds : bounds of connections and of slow clients
+    """
+
+    host: str = HOST
+    port: int = 8_790
+    hour_max: int = 2_000
+    connections_max: int = 1_024
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
+
+
+def serve_relay(
+    database: Path, settings: RelaySettings, *, clock: Callable[[], datetime], on_ready: Callable[[str], None]
+) -> None:
+    """Serve a relay until SIGINT or SIGTERM. Raises ConfigError if the port is taken.
+
+    Parameters
+    ----------
+    database : file of its messages, made if it does not exist
+    on_ready : called with the address when the relay listens
+    """
+    import uvicorn
+
+    from bardo_pipeline.relay.relay_application import RelayApplication
+    from bardo_pipeline.server.connections import bounded_connection
+
+    make_folder(database.absolute().parent)
+    listener = listening_socket(settings.port, settings.host)
+    store = MessageStore(database, settings.hour_max)
+    try:
+        app = RelayApplication(store, clock=clock, body_seconds=settings.body_seconds)
+        config = uvicorn.Config(
+            app.asgi(), http=bounded_connection(settings.head_seconds, settings.connections_max), ws="auto",
+            lifespan="on", log_level="warning", log_config=None, access_log=False, timeout_keep_alive=30,
+            timeout_graceful_shutdown=5, server_header=False, date_header=False, proxy_headers=False,
+            ws_max_size=1024,
+        )  # fmt: skip
+        on_ready(f"http://{settings.host}:{listener.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        store.close()

@@ -1,0 +1,283 @@
+"""Golems of two homes share what they know through a relay, and nothing else reaches it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.client.relay_client import RelayClient, RelayMessage
+from bardo_pipeline.derivation.clade.clade_exchange import clade_folder, exchange
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy.inheritance import CladePolicy
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
+from tests.conftest import NOW, one_at_a_time
+from tests.support.processes.bardo_command import ROOT, bardo, run
+from tests.support.processes.relays import relay
+
+OWNER = "owner-1"
+ENABLED = "[styx]\nclade_enabled = true\n"
+RUN = ("run", "--golems", "3", "--bars", "900", "--owner", OWNER, "--no-marts", "--lifespan", "2000-3000")
+
+
+def made(root: Path, *words: str, secret: bytes | None = None, **variables: str) -> Path:
+    """Run a fleet with the clade enabled in a new home, which has this secret of the owner's clade."""
+    (root / "keys").mkdir(parents=True)
+    (root / "bardo.toml").write_text(ENABLED)
+    if secret is not None:
+        (root / "keys" / f"clade-{hashlib.sha256(OWNER.encode()).hexdigest()[:40]}.key").write_bytes(secret)
+    environment = {**os.environ, **variables, "BARDO_HOME": str(root)}
+    done = run((*RUN, *words), environment)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+class Nonsense(BaseHTTPRequestHandler):
+    """A relay whose answers have no meaning."""
+
+    def do_GET(self) -> None:
+        """Answer JSON of another form."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"newest": "many", "messages": [7]}')
+
+
+@pytest.fixture(scope="module")
+def lived(session_folder: Path) -> tuple[Path, Path]:
+    """Two homes of one owner with three living golems each, which know the clade's secret. Copy before writing."""
+    roots = session_folder / "clade-a", session_folder / "clade-b"
+    with one_at_a_time(session_folder / "clade.lock"):
+        if not (session_folder / "clade-done").exists():
+            for root in roots:
+                shutil.rmtree(root, ignore_errors=True)
+            made(roots[0], "--seed", "1")
+            made(roots[1], "--seed", "2")
+            bardo("clade", "key", OWNER, home=roots[0])
+            secret = clade_secret_path(DerivationContext.open(roots[0]).home, OWNER)
+            bardo("clade", "key", OWNER, "--file", str(secret), home=roots[1])
+            (session_folder / "clade-done").touch()
+    return roots
+
+
+@pytest.fixture
+def homes(lived: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    for root in lived:
+        shutil.copytree(root, tmp_path / root.name)
+    return tmp_path / lived[0].name, tmp_path / lived[1].name
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    with relay(tmp_path / "relay.db") as (url, _):
+        yield url
+
+
+def sync(root: Path, url: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(bardo("clade", "sync", OWNER, "--relay", url, "--json", home=root))
+    return document
+
+
+def receipts(root: Path) -> Counter[tuple[str, str]]:
+    """Return how often each golem received each parcel of its clade."""
+    rows = DerivationContext.open(root).life_fields("KnowledgeReceived", "source", "content_hash").to_pylist()
+    return Counter((r["golem_id"], r["content_hash"]) for r in rows if r["source"] == "clade")
+
+
+def shared(root: Path) -> dict[str, str]:
+    """Return parcel -> golem of the parcels that golems of a home shared."""
+    rows = DerivationContext.open(root).life_fields("EntriesShared", "bundle_hash").to_pylist()
+    return {row["bundle_hash"]: row["golem_id"] for row in rows}
+
+
+def golems(root: Path) -> set[str]:
+    return set(DerivationContext.open(root).golem_ids())
+
+
+def is_complete(first: Path, second: Path) -> bool:
+    """Whether each golem of both homes received each parcel of every other golem once, and nothing else."""
+    parcels = shared(first) | shared(second)
+    for root in (first, second):
+        wanted = {(golem, parcel) for golem in golems(root) for parcel, author in parcels.items() if author != golem}
+        found = receipts(root)
+        if set(found) != wanted or set(found.values()) != {1}:
+            return False
+    return bool(shared(first)) and bool(shared(second))
+
+
+def test_golems_of_two_homes_receive_what_their_siblings_share(homes: tuple[Path, Path], address: str) -> None:
+    first, second = homes
+    done = sync(first, address)
+    assert done["shared_entries"] > 0
+    assert done["refused"] == []
+    sync(second, address)
+    sync(first, address)
+    assert is_complete(first, second)
+    assert sync(first, address) | {"members": []} == {
+        "members": [], "shared_entries": 0, "sent_parcels": 0, "received_parcels": 0, "delivered_entries": {},
+        "waiting_parcels": 0, "refused": [],
+    }  # fmt: skip
+    stored = b"".join(path.read_bytes() for path in first.parent.glob("relay.db*"))
+    context = DerivationContext.open(first)
+    texts = known_entries(context)["text"].to_pylist()
+    for canary in (*golems(first), *golems(second), OWNER, "WETH", "clade_sibling", "confidence", *texts):
+        assert canary.encode() not in stored, canary
+    assert "BundleImported" in {event["kind"] for event in context.life("BundleImported").to_pylist()}
+
+
+def test_a_golem_of_a_run_learns_from_another_home_while_it_lives(
+    homes: tuple[Path, Path], address: str, tmp_path: Path
+) -> None:
+    first, _ = homes
+    sync(first, address)
+    secret = clade_secret_path(DerivationContext.open(first).home, OWNER).read_bytes()
+    third = made(tmp_path / "third", "--seed", "3", secret=secret, BARDO_RELAY=address)
+    context = DerivationContext.open(third)
+    reasons = context.projections.growing("curation").read(["reason"])["reason"].to_pylist()
+    assert any(reason.endswith(f"; clade from {author}") for reason in reasons for author in shared(first).values())
+    assert "clean" in bardo("verify", home=third)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("hostile", [False, True])
+def test_a_silent_or_hostile_relay_changes_no_record(tmp_path: Path, hostile: bool) -> None:
+    address = "http://127.0.0.1:9"
+    with HTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        if hostile:
+            address = f"http://127.0.0.1:{server.server_port}"
+        with_relay = made(tmp_path / "with", "--seed", "4", "--bars", "450", secret=b"s" * 32, BARDO_RELAY=address)
+        server.shutdown()
+    without = made(tmp_path / "without", "--seed", "4", "--bars", "450")
+    key = [("golem_id", "ascending"), ("tick", "ascending")]
+    first, second = (
+        DerivationContext.open(root).log.read_cycles().sort_by(key).drop_columns(["recorded_at"])
+        for root in (with_relay, without)
+    )
+    assert first.equals(second)
+    assert not shared(with_relay), "nothing is shared unless the relay answers"
+
+
+@pytest.mark.full
+def test_killed_exchanges_lose_and_double_nothing(homes: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = homes
+    drawn, port, process = random.Random(26), 0, None
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with relay(tmp_path / "relay.db") as (url, started):
+        port, process = int(url.rsplit(":", 1)[1]), started
+    for turn in range(12):
+        with relay(tmp_path / "relay.db", port) as (url, process):
+            words = [sys.executable, "-m", "bardo_pipeline.cli.app", "clade", "sync", OWNER, "--relay", url]
+            home = homes[turn % 2]
+            syncing = subprocess.Popen(words, env=environment | {"BARDO_HOME": str(home)}, stderr=subprocess.DEVNULL)
+            time.sleep(drawn.uniform(1.0, 6.0))
+            victim = process if turn % 3 == 2 else syncing
+            victim.send_signal(signal.SIGKILL)
+            syncing.kill()
+            syncing.wait()
+    with relay(tmp_path / "relay.db", port) as (url, _):
+        for root in (first, second, first, second):
+            sync(root, url)
+    assert is_complete(first, second)
+    assert "clean" in bardo("verify", home=first)
+
+
+class HeldRelay:
+    """A topic in memory, whose messages a test may alter."""
+
+    def __init__(self) -> None:
+        self.messages: list[RelayMessage] = []
+
+    def put(self, message_id: str, body: bytes) -> int:
+        """Store a message unless it is stored."""
+        if message_id not in {message.message_id for message in self.messages}:
+            self.messages.append(RelayMessage(len(self.messages) + 1, message_id, body))
+        return len(self.messages)
+
+    def after(self, number: int) -> list[RelayMessage]:
+        """Return the messages behind a number."""
+        return [message for message in self.messages if message.number > number]
+
+    def newest(self) -> int:
+        """Return the newest number."""
+        return len(self.messages)
+
+
+def test_messages_of_a_hostile_relay_are_refused_and_change_nothing(homes: tuple[Path, Path], address: str) -> None:
+    first, second = homes
+    context = DerivationContext.open(first)
+    secret = read_clade_secret(context.home, OWNER)
+    held = HeldRelay()
+    exchange(context, OWNER, secret, held, now=NOW)
+    genuine = held.messages[0]
+    other_owner = secret.encrypt(b"no archive")
+    with RelayClient(address, secret.topic, secret.token) as topic:
+        topic.put("a" * 64, genuine.body[:-1] + bytes([genuine.body[-1] ^ 1]))
+        topic.put("b" * 64, b"short")
+        topic.put("c" * 64, CladeSecret(b"x" * 32).encrypt(b"of another clade"))
+        topic.put("d" * 64, other_owner)
+        topic.put("e" * 64, genuine.body)
+        topic.put("f" * 64, genuine.body)
+    before = DerivationContext.open(second).log.life().num_rows
+    done = sync(second, address)
+    assert sorted(message_id[0] for message_id, _ in done["refused"]) == ["a", "b", "c", "d"]
+    assert done["received_parcels"] == 1 + done["sent_parcels"], "a replayed parcel is received once"
+    kept = list((clade_folder(DerivationContext.open(second).home, OWNER) / "refused").iterdir())
+    assert len(kept) == 4
+    assert all(json.loads(path.read_text())["reason"] for path in kept)
+    assert set(receipts(second).values()) == {1}
+    assert DerivationContext.open(second).log.life().num_rows > before
+    assert "clean" in bardo("verify", home=second)
+
+
+def test_a_bundle_of_another_owner_is_refused(homes: tuple[Path, Path]) -> None:
+    first, second = homes
+    secret = read_clade_secret(DerivationContext.open(first).home, OWNER)
+    held = HeldRelay()
+    exchange(DerivationContext.open(first), OWNER, secret, held, now=NOW)
+    done = exchange(DerivationContext.open(second), "owner-2", secret, held, now=NOW)
+    assert done.received_parcels == 0
+    assert len(done.refused) == len(held.messages)
+    assert all("no parcel of the clade of 'owner-2'" in reason for _, reason in done.refused)
+    assert receipts(second) == Counter()
+
+
+def test_limits_of_an_hour_put_deliveries_off(homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = homes
+    secret, held = read_clade_secret(DerivationContext.open(first).home, OWNER), HeldRelay()
+    narrow = Policy(clade=CladePolicy(hour_out=1, hour_in=1, hour_source=1))
+    contexts = [DerivationContext.open(root) for root in (first, second)]
+    for context in contexts:
+        monkeypatch.setattr(context, "policy", narrow)
+    shares = exchange(contexts[0], OWNER, secret, held, now=NOW)
+    rows = contexts[0].life_fields("EntriesShared", "entry_ids", "is_urgent").to_pylist()
+    assert all(len(row["entry_ids"]) == 1 for row in rows if not row["is_urgent"])
+    assert shares.sent_parcels == len(rows)
+    assert exchange(contexts[0], OWNER, secret, held, now=NOW).shared_entries == 0, "the rest waits for an hour"
+    done = exchange(contexts[1], OWNER, secret, held, now=NOW)
+    calm = sum(not row["is_urgent"] for row in rows)
+    if calm > 1:
+        assert done.waiting_parcels > 0
+    received = contexts[1].life_fields("KnowledgeReceived", "source", "content_hash").to_pylist()
+    urgent = {r["bundle_hash"] for r in contexts[0].life_fields("EntriesShared", "bundle_hash", "is_urgent").to_pylist()
+              if r["is_urgent"]}  # fmt: skip
+    for golem_id in golems(second):
+        given = {row["content_hash"] for row in received if row["golem_id"] == golem_id}
+        assert urgent <= given, "warnings are exempt"
+        assert len(given - urgent) <= 1
