@@ -209,6 +209,6 @@ def _ids(files: Sequence[Described], findings: Findings) -> set[str]:
     for described in files:
         try:
             ids.update(pq.read_table(Path(described.path), columns=["item_id"]).column("item_id").to_pylist())
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             findings.unreadable(described.place, error)
     return ids

@@ -223,7 +223,7 @@ def _check_plain(described: Described, findings: Findings) -> None:
             for batch in file.iter_batches(_PIECE_ROWS):
                 batch.validate(full=True)
                 count += len(batch)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         findings.unreadable(described.place, error)
         return
     check_count(described, count, findings)

@@ -6,6 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from bardo_pipeline.storage.home import Home
@@ -56,6 +57,20 @@ def test_verify_names_every_file_with_a_flipped_bit(kept: Home, tmp_path: Path, 
     report = verify(home)
     missed = {path.name: where for path, where in flipped.items() if not named(home, path, report.files)}
     assert not missed, f"seed {seed}: verify does not name {missed}"
+
+
+@pytest.mark.row("EV-3")
+def test_verify_names_a_table_whose_column_name_is_no_text(kept: Home, tmp_path: Path) -> None:
+    shutil.copytree(kept.root, tmp_path / "home")
+    home = Home.open(tmp_path / "home")
+    altered = [path for path in immutable(home) if path.suffix == ".parquet"]
+    for path in altered:
+        content, name = path.read_bytes(), pq.read_schema(path).names[0].encode()
+        at = content.index(name, len(content) - 8 - int.from_bytes(content[-8:-4], "little"))  # in the footer
+        path.write_bytes(content[:at] + b"\xeb" + content[at + 1 :])
+    report = verify(home)
+    assert altered
+    assert not [path for path in altered if not named(home, path, report.files)]
 
 
 @pytest.mark.row("EV-3")

@@ -31,7 +31,7 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 PAGE_COLUMNS = 100
 """Width of the terminal whose output the pages show."""
 
-LONG = ("ui", "run", "eval", "serve")
+LONG = ("ui", "run", "eval", "serve", "relay", "clade")
 WRITERS = ("similar", "search", "ask", "drift", "bundle", "golem", "keys")
 """Commands that write an index, vectors, tokens or events: they run on one copy of the home, shared by all of them."""
 
@@ -158,7 +158,7 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
 @pytest.mark.parametrize("shown", [s for s in BARDO if s not in QUICK], ids=lambda shown: shown.command)
 def test_an_option_of_a_long_command_exists(shown: Shown, tmp_path: Path) -> None:
     words = shlex.split(shown.command)[1:]
-    named = words[:2] if words[0] == "eval" else words[:1]
+    named = words[:2] if words[0] in ("eval", "clade") else words[:1]
     offered = bardo(*named, "--help", home=tmp_path)
     assert all(w in offered for w in words if w.startswith("--"))
 
@@ -178,6 +178,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "adopt",
             "eval memory",
             "eval lineage",
+            "clade sync",
             "library equip",
             "bundle checks",
             "golem observe",
