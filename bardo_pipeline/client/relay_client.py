@@ -18,7 +18,7 @@ _LAST = 10**17
 
 
 class RelayMessage(NamedTuple):
-    """A message as the relay has it. number: its place in the topic, from 1."""
+    """A message of a topic. number: its place in the topic, from 1. message_id: the sender's name of it."""
 
     number: int
     message_id: str

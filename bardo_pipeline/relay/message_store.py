@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
+from bardo_pipeline.client.relay_client import RelayMessage
 from bardo_pipeline.errors import ServerError
 
 _TABLES = """
@@ -23,14 +23,6 @@ _TABLES = """
     );
     create index if not exists messages_by_time on messages (at_us);
 """
-
-
-class Message(NamedTuple):
-    """A message of a topic. number: its place in the topic, from 1. message_id: the sender's name of it."""
-
-    number: int
-    message_id: str
-    body: bytes
 
 
 class MessageStore:
@@ -89,7 +81,7 @@ class MessageStore:
             database.execute("insert into messages values (?, ?, ?, ?, ?)", (topic, number, message_id, body, at_us))
             return number, True
 
-    def after(self, topic: str, token: str, number: int, limit: int) -> tuple[list[Message], int]:
+    def after(self, topic: str, token: str, number: int, limit: int) -> tuple[list[RelayMessage], int]:
         """Return up to `limit` messages of a topic behind a number, in order, and the number of its newest one.
 
         An unknown topic has no messages, and 0 as the newest number. Raises ServerError 403 for another token than the
@@ -101,7 +93,7 @@ class MessageStore:
                 "select number, id, body from messages where topic = ? and number > ? order by number limit ?",
                 (topic, number, limit),
             ).fetchall()
-        return [Message(*row) for row in rows], newest or 0
+        return [RelayMessage(*row) for row in rows], newest or 0
 
     def expire(self, before_us: int) -> int:
         """Delete the messages that were stored before a time; return their number."""

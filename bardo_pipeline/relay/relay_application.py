@@ -21,8 +21,9 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from bardo_pipeline.client.relay_client import RelayMessage
 from bardo_pipeline.errors import BardoError, ServerError
-from bardo_pipeline.relay.message_store import Message, MessageStore
+from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.server.door import json_response, refusal
 
 KEPT = timedelta(days=7)
@@ -164,7 +165,7 @@ async def _unknown_route(_: Request, error: Exception) -> Response:
     return refusal(ServerError(error.status_code, "RouteError", str(error.detail), "use the routes of the guide"))
 
 
-def _document(message: Message) -> dict[str, object]:
+def _document(message: RelayMessage) -> dict[str, object]:
     return {"number": message.number, "id": message.message_id, "body": base64.b64encode(message.body).decode()}
 
 

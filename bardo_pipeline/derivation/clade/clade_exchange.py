@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
 
@@ -31,24 +31,11 @@ from bardo_pipeline.inheritance.bundle_inspection import inspected
 from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 
+if TYPE_CHECKING:  # the client imports httpx, which a derivation does not need
+    from bardo_pipeline.client.relay_client import RelayMessage
+
 REFUSED_MAX = 1_000
 """Refused messages that are kept with their reason; of further ones only the number is stated."""
-
-
-class Letter(Protocol):
-    """A message of the relay."""
-
-    @property
-    def number(self) -> int:
-        """Place in the topic, from 1."""
-
-    @property
-    def message_id(self) -> str:
-        """Name that the sender gave it."""
-
-    @property
-    def body(self) -> bytes:
-        """The encrypted parcel."""
 
 
 class Relay(Protocol):
@@ -57,7 +44,7 @@ class Relay(Protocol):
     def put(self, message_id: str, body: bytes) -> int:
         """Send a message; a repetition changes nothing."""
 
-    def after(self, number: int) -> Sequence[Letter]:
+    def after(self, number: int) -> Sequence[RelayMessage]:
         """Return the next messages behind a number, in order."""
 
     def newest(self) -> int:
@@ -134,17 +121,17 @@ def _receive(
     make_folder(folder)
     cursor, received, refused = _cursor(folder), 0, list[tuple[str, str]]()
     cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
-    while letters := relay.after(cursor):
-        for letter in letters:
+    while messages := relay.after(cursor):
+        for message in messages:
             try:
-                files = unpack_archive(secret.decrypt(letter.body))
+                files = unpack_archive(secret.decrypt(message.body))
                 check_parcel(inspected(files, context.policy.inheritance), owner_id)
                 _, is_new = import_bundle(context, files, public_key=None, now=now, owner=(owner_id, secret.key_id))
                 received += is_new
             except (BundleError, SealError) as error:
-                refused.append((letter.message_id, str(error)))
-                _keep_refused(folder, letter, str(error))
-        cursor = letters[-1].number
+                refused.append((message.message_id, str(error)))
+                _keep_refused(folder, message, str(error))
+        cursor = messages[-1].number
         replace_file(folder / "cursor", str(cursor).encode())
     return received, refused
 
@@ -201,13 +188,13 @@ def _cursor(folder: Path) -> int:
         return 0
 
 
-def _keep_refused(folder: Path, letter: Letter, reason: str) -> None:
+def _keep_refused(folder: Path, message: RelayMessage, reason: str) -> None:
     """Keep a refused message with its reason, unless REFUSED_MAX are kept."""
     refused = folder / "refused"
     make_folder(refused)
     if sum(1 for _ in refused.iterdir()) >= REFUSED_MAX:
         return
-    name = hashlib.sha256(letter.message_id.encode()).hexdigest()[:32]
-    content = {"message_id": letter.message_id, "number": letter.number, "reason": reason,
-               "body": base64.b64encode(letter.body).decode()}  # fmt: skip
+    name = hashlib.sha256(message.message_id.encode()).hexdigest()[:32]
+    content = {"message_id": message.message_id, "number": message.number, "reason": reason,
+               "body": base64.b64encode(message.body).decode()}  # fmt: skip
     replace_file(refused / f"{name}.json", orjson.dumps(content))
