@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,25 @@ from bardo_pipeline.client.relay_client import RelayClient, RelayMessage
 from bardo_pipeline.derivation.clade.clade_exchange import clade_folder, exchange
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
+from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive
+from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.inheritance.clade_parcel import is_urgent, pack_parcel
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.inheritance import CladePolicy
 from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
 from tests.conftest import NOW, one_at_a_time
+from tests.support.knowledge.handmade_grimoires import grimoire
+from tests.support.knowledge.received_knowledge import claim
 from tests.support.processes.bardo_command import ROOT, bardo, run
 from tests.support.processes.relays import relay
+from tests.support.records.handmade_records import GALE, SQUALL, STORM
 
 OWNER = "owner-1"
+LATELY = datetime(2026, 1, 1, 20, tzinfo=UTC)
+"""A time near the end of the lives in both homes."""
+
 ENABLED = "[styx]\nclade_enabled = true\n"
 RUN = ("run", "--golems", "3", "--bars", "900", "--owner", OWNER, "--no-marts", "--lifespan", "2000-3000")
 
@@ -226,12 +237,11 @@ def test_messages_of_a_hostile_relay_are_refused_and_change_nothing(homes: tuple
     held = HeldRelay()
     exchange(context, OWNER, secret, held, now=NOW)
     genuine = held.messages[0]
-    other_owner = secret.encrypt(b"no archive")
     with RelayClient(address, secret.topic, secret.token) as topic:
         topic.put("a" * 64, genuine.body[:-1] + bytes([genuine.body[-1] ^ 1]))
         topic.put("b" * 64, b"short")
         topic.put("c" * 64, CladeSecret(b"x" * 32).encrypt(b"of another clade"))
-        topic.put("d" * 64, other_owner)
+        topic.put("d" * 64, secret.encrypt(b"no archive"))
         topic.put("e" * 64, genuine.body)
         topic.put("f" * 64, genuine.body)
     before = DerivationContext.open(second).log.life().num_rows
@@ -259,25 +269,37 @@ def test_a_bundle_of_another_owner_is_refused(homes: tuple[Path, Path]) -> None:
 
 
 def test_limits_of_an_hour_put_deliveries_off(homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = homes
-    secret, held = read_clade_secret(DerivationContext.open(first).home, OWNER), HeldRelay()
-    narrow = Policy(clade=CladePolicy(hour_out=1, hour_in=1, hour_source=1))
-    contexts = [DerivationContext.open(root) for root in (first, second)]
-    for context in contexts:
-        monkeypatch.setattr(context, "policy", narrow)
-    shares = exchange(contexts[0], OWNER, secret, held, now=NOW)
-    rows = contexts[0].life_fields("EntriesShared", "entry_ids", "is_urgent").to_pylist()
-    assert all(len(row["entry_ids"]) == 1 for row in rows if not row["is_urgent"])
-    assert shares.sent_parcels == len(rows)
-    assert exchange(contexts[0], OWNER, secret, held, now=NOW).shared_entries == 0, "the rest waits for an hour"
-    done = exchange(contexts[1], OWNER, secret, held, now=NOW)
-    calm = sum(not row["is_urgent"] for row in rows)
-    if calm > 1:
-        assert done.waiting_parcels > 0
-    received = contexts[1].life_fields("KnowledgeReceived", "source", "content_hash").to_pylist()
-    urgent = {r["bundle_hash"] for r in contexts[0].life_fields("EntriesShared", "bundle_hash", "is_urgent").to_pylist()
-              if r["is_urgent"]}  # fmt: skip
-    for golem_id in golems(second):
-        given = {row["content_hash"] for row in received if row["golem_id"] == golem_id}
-        assert urgent <= given, "warnings are exempt"
-        assert len(given - urgent) <= 1
+    first, second = (DerivationContext.open(root) for root in homes)
+    secret, held = read_clade_secret(first.home, OWNER), HeldRelay()
+    for context in (first, second):
+        monkeypatch.setattr(context, "policy", Policy(clade=CladePolicy(hour_out=1, hour_in=1, hour_source=1)))
+    exchange(first, OWNER, secret, held, now=NOW)
+    rows = first.life_fields("EntriesShared", "entry_ids").to_pylist()
+    assert {len(row["entry_ids"]) for row in rows} == {1}
+    assert exchange(first, OWNER, secret, held, now=NOW).shared_entries == 0, "the rest waits for an hour"
+    done = exchange(second, OWNER, secret, held, now=NOW)
+    assert set(done.delivered_entries.values()) == {1}
+    authors = len(held.messages)
+    assert done.waiting_parcels == sum(authors - (golem in shared(homes[1]).values()) - 1 for golem in done.members)
+    assert exchange(second, OWNER, secret, held, now=NOW).delivered_entries == {}
+
+
+def test_warnings_are_exempt_from_the_limits(homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (DerivationContext.open(root) for root in homes)
+    secret, held = read_clade_secret(first.home, OWNER), HeldRelay()
+    monkeypatch.setattr(second, "policy", Policy(clade=CladePolicy(hour_in=1, hour_source=1)))
+    ((golem_id, (birth, _)), *_) = sorted(births_of(first).items())
+    parcels = {}
+    for sign in (1, -1):
+        parcels[sign] = pack_parcel(
+            grimoire(*(claim(when, sign) for when in (STORM, SQUALL, GALE))), golem_id, birth, cycle=3, at=LATELY,
+            left_out=LeftOut(), derivation_id=first.derivation_id, policy=first.policy,
+        )  # fmt: skip
+        assert is_urgent(parcels[sign]) == (sign < 0)
+        held.put(secret.message_id(parcels[sign].bundle_hash), secret.encrypt(pack_archive(parcels[sign])))
+    done = exchange(second, OWNER, secret, held, now=NOW)
+    assert done.refused == ()
+    members = set(done.members)
+    assert {golem for golem, parcel in receipts(homes[1]) if parcel == parcels[-1].bundle_hash} == members
+    assert not {golem for golem, parcel in receipts(homes[1]) if parcel == parcels[1].bundle_hash}
+    assert done.waiting_parcels >= len(members)
