@@ -267,7 +267,8 @@ class Grimoire:
         columns |= {"wakefulness": scored.awake[best], "confidence_ppm": scored.confidence[best]}
         columns |= dict(zip(scoring.FACTORS, scored.factors[:, best], strict=True))
         columns |= {f"{name}_ppm": part[best] for name, part in zip(scoring.FACTORS, scored.parts, strict=True)}
-        return pa.table({name: columns[name] for name in HIT_SCHEMA.names}, schema=HIT_SCHEMA)
+        arrays = [pa.array(columns[field.name], field.type) for field in HIT_SCHEMA]
+        return pa.Table.from_arrays(arrays, schema=HIT_SCHEMA)
 
 
 def _check(entries: pa.Table, vectors: Float32Array, text_of: Int64Array) -> None:

@@ -28,13 +28,14 @@ from bardo_pipeline.derivation.memory.shared_texts import holds_insights, shared
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import contiguous, required
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import int_column, micros
+from bardo_pipeline.grimoire.entry_columns import confidence_of, micros
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.foretold_confidence import ForetoldMap, chances_of, foretold_maps, foretold_ppm
 from bardo_pipeline.retrieval.credit_rules import totals
 from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.insight_votes import insight_entries
-from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire
+from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf, Grimoire
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
 
@@ -68,14 +69,13 @@ class OpenGrimoire:
 
     Parameters
     ----------
-    foretold : subject of an entry -> its map, from the decisions of the owner's golems up to the moment
-    chances : golem and entry id (_held_by) -> subject and chance of the entry (chances_of)
+    foretold : golem and entry id -> the values of FORETOLD_FIELDS, from the decisions of the owner's golems up to the
+        moment
     """
 
     where: GolemMoment
     grimoire: Grimoire
-    foretold: Mapping[str, ForetoldMap]
-    chances: Mapping[str, tuple[str, int]]
+    foretold: Mapping[tuple[str, str], tuple[int, float]]
 
     def in_regime(self, regime: str) -> OpenGrimoire:
         """Return a copy in which the market has long been in this regime."""
@@ -204,8 +204,7 @@ def open_grimoire(
     grimoire = grimoire_of(context, where, now=now, clade=clade)
     at_us, owned = where.situation.at_us, [where.golem_id, *_siblings(context, where.golem_id)]
     maps = foretold_maps(foretold_decisions(context, owned, at_us=at_us), at_us, context.policy)
-    chances = zip(*chances_of(grimoire.entries, context.policy), strict=True)
-    return OpenGrimoire(where, grimoire, maps, dict(zip(_held_by(grimoire.entries).to_pylist(), chances, strict=True)))
+    return OpenGrimoire(where, grimoire, _foretold(grimoire.entries, maps, at_us, context.policy))
 
 
 def ask_grimoire(
@@ -221,22 +220,32 @@ def ask_grimoire(
     return replace(answer, hits=_with_foretold(answer.hits, opened))
 
 
+def _foretold(
+    entries: pa.Table, maps: Mapping[str, ForetoldMap], at_us: int, policy: Policy
+) -> dict[tuple[str, str], tuple[int, float]]:
+    """Return FORETOLD_FIELDS of each entry by golem and entry id."""
+    subjects, chance = chances_of(entries, policy)
+    foretold = foretold_ppm(maps, subjects, chance, confidence_of(entries, at_us, policy.decay))
+    witnesses = [maps[subject].witnesses if subject in maps else 0.0 for subject in subjects.tolist()]
+    held = zip(entries["golem_id"].to_pylist(), entries["entry_id"].to_pylist(), strict=True)
+    return dict(zip(held, zip(foretold.tolist(), witnesses, strict=True), strict=True))
+
+
 def _with_foretold(hits: pa.Table, opened: OpenGrimoire) -> pa.Table:
-    """Add what each hit's confidence foretells, and the weight of its witnesses (FORETOLD_FIELDS)."""
-    chances = np.array([opened.chances[key] for key in _held_by(hits).to_pylist()], object).reshape(-1, 2)
-    subjects, chance = chances[:, 0], chances[:, 1].astype(np.int64)
-    foretold = foretold_ppm(opened.foretold, subjects, chance, int_column(hits, "confidence_ppm"))
-    known = map(opened.foretold.get, subjects)
-    witnesses = np.array([0.0 if known_map is None else known_map.witnesses for known_map in known], np.float64)
-    for column, values in zip(FORETOLD_FIELDS, (foretold, witnesses), strict=True):
-        hits = hits.append_column(column, pa.array(values, column.type))
-    return hits
+    """Add FORETOLD_FIELDS to the hits."""
+    held = zip(hits["golem_id"].to_pylist(), hits["entry_id"].to_pylist(), strict=True)
+    values = [opened.foretold[key] for key in held]
+    columns = (pa.array([row[place] for row in values], field.type) for place, field in enumerate(FORETOLD_FIELDS))
+    return pa.Table.from_arrays([*hits.columns, *columns], schema=ASKED_SCHEMA)
 
 
 FORETOLD_FIELDS = required("foretold_ppm", pa.int64()), required("witnesses", pa.float64())
 """The chance that an entry holds on the next day, in ppm, corrected by what held after this confidence, and the weight
 of the market days and situations that were judged. Without any, a rule foretells its chance, another entry its own
 confidence."""
+
+ASKED_SCHEMA = pa.schema([*HIT_SCHEMA, *FORETOLD_FIELDS])
+"""One row per entry that answers a question."""
 
 
 def grimoire_of(context: DerivationContext, where: GolemMoment, *, now: datetime, clade: bool = False) -> Grimoire:
