@@ -239,7 +239,10 @@ class Fleet:
         self.loan_tick = self._ints()
 
     def _init_mind(self, policy: Policy) -> None:
-        """Mood, confidence, forecasts, homeostatic means, attention, and the last tick with a deliberation."""
+        """Mood, confidence, forecasts, homeostatic means, attention, and the last tick with a deliberation.
+
+        threat, threat_us: intensity of the strongest threat that was heard, at its time; NaN without one.
+        """
         rules = policy.prediction
         self.pad = self._reals(3)
         self.confidence = self._reals(fill=rules.first_confidence)
@@ -257,6 +260,7 @@ class Fleet:
         self.follow_ups = self._ints()
         self.thoughts, self.vain = self._reals(PLACES), self._reals(PLACES)
         self.thought_tick = self._ints()
+        self.threat, self.threat_us = self._reals(fill=np.nan), self._ints()
 
     def _init_gating(self, policy: Policy) -> None:
         """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.

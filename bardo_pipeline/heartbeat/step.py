@@ -6,7 +6,6 @@ the gate (canon 24). Inputs that golems cannot change come from the tape; result
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -31,6 +30,7 @@ from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import EXECUTED
+from bardo_pipeline.heartbeat.threats import threat_now
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.credit_partitions import INFERENCE, pay_inference
@@ -87,14 +87,15 @@ def step(
     out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
-    probes = _probe(fleet, tape, t, sight, seen, killed, recall, policy)
+    threat = threat_now(fleet, int(tape.at_us[t]), policy)
+    probes = _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
     effects = judge(fleet, tape, t, policy)
     _put_senses(out, at, sight, seen, probes, effects)
     _put_trials(out, at, judge_choices(fleet, tape, t, sight, policy))
     interventions = interventions or Interventions.none(fleet.size)
     is_learned = policy.gate.mode == "learned"
     signals = expert_signals(fleet, tape, t, seen, probes, policy) if is_learned else None
-    waking, judgement, weighing = _wake(fleet, tape, t, sight, probes, interventions, policy, oracle, signals)
+    waking, judgement, weighing = _wake(fleet, tape, t, sight, probes, threat, interventions, policy, oracle, signals)
     if overseer is not None:
         waking.tier = overseer(fleet, tape, t, sight, waking, recall)
     _put_waking(out, at, waking, judgement, weighing)
@@ -144,8 +145,8 @@ Overseer = Callable[[Fleet, Tape, int, Sight, Waking, Recall], Int8Array]
 
 
 def _wake(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, interventions: Interventions, policy: Policy,
-    oracle: bool, signals: Float64Array | None,
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, threat: Float64Array,
+    interventions: Interventions, policy: Policy, oracle: bool, signals: Float64Array | None,
 ) -> tuple[Waking, gate.Attention | None, Weighing | None]:  # fmt: skip
     """Compute the surprise, apply the gate, and attention to ticks at T1. Without such ticks, attention is None.
 
@@ -157,7 +158,7 @@ def _wake(
     fleet.follow_ups += interventions.follow_up
     regime_changed = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
     health_change = sight.health - fleet.health
-    anomaly_count, threat = probes.anomaly_count, math.nan
+    anomaly_count = probes.anomaly_count
     if oracle:
         pending = fleet.follow_ups + steer
         error, sources = gate.prediction_error(
@@ -239,8 +240,9 @@ def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
 
 
 def _probe(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, recall: Recall, policy: Policy
-) -> Probes:
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, threat: Float64Array, killed: bool,
+    recall: Recall, policy: Policy,
+) -> Probes:  # fmt: skip
     return evaluate(
         price_change=np.expm1(tape.price_return[t]),
         liquidity_change=tape.liquidity_change[t],
@@ -251,7 +253,7 @@ def _probe(
         macd=tape.macd[t],
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
         kill_switch=killed,
-        threat=math.nan,  # pheromones have no source here
+        threat=threat,
         deviation_sigma=observe.deviation(fleet, policy),
         drift=seen.drift,
         causal=recall.foresight.look(tape, t, fleet.foreseen, policy),

@@ -80,7 +80,10 @@ class CladePolicy(Operational):
     hour_out: PositiveCount = setting(100, "entries that a golem shares, warnings apart (INH S5.3)")
     hour_in: PositiveCount = setting(200, "entries that a golem receives, parcels of warnings apart (INH S5.3)")
     hour_source: PositiveCount = setting(100, "entries that a golem receives of one sibling (INH S5.3)")
-    kept_days: PositiveCount = setting(7, "age of a parcel that a golem still receives (INH S6.3)")
+    kept_days: PositiveCount = setting(7, "age of a parcel or note that a golem still receives (INH S6.3)")
+    threat_half_life_hours: Positive = setting(24.0, "half-life of a threat (canon 49)")
+    threat_floor: Unit = setting(0.05, "intensity below which a threat has faded (as the floor of bloodstains)")
+    shift_threat: Unit = setting(0.75, "threat of a sibling's market that turned volatile (ours)")
 
 
 class DivergencePolicy(Frozen):

@@ -14,12 +14,13 @@ from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import named_owner, now, open_context, require_named, root_for_owner
-from bardo_pipeline.cli.output.tables import print_json, print_line, say, show_log
+from bardo_pipeline.cli.output.tables import print_json, print_line, print_records, say, show_log
 from bardo_pipeline.client.relay_client import RelayClient
 from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
-from bardo_pipeline.derivation.clade.share_entries import clade_members
+from bardo_pipeline.derivation.clade.clade_notes import clade_golems, notes_received
 from bardo_pipeline.errors import ConfigError, NoServerError
 from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES
+from bardo_pipeline.inheritance.clade_note import text_of
 from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
 from bardo_pipeline.storage.home import Home
@@ -80,8 +81,25 @@ def sync(
 def list_members(owner: Clade = None, home: opt.Home = None) -> None:
     """List the living golems here that share: those with `styx.clade_enabled` in their configuration."""
     name = _owner(owner)
-    for golem_id in clade_members(open_context(home), name):
-        print_line(golem_id)
+    for golem_id, lives in clade_golems(open_context(home), name).items():
+        if lives:
+            print_line(golem_id)
+
+
+@app.command("notes")
+def list_notes(owner: Clade = None, json: opt.Json = False, home: opt.Home = None) -> None:
+    """List what siblings told: scars, shifts of regime, and reflections at a death."""
+    context, name = open_context(home), _owner(owner)
+    rows = [
+        {"at": heard.note.at, "from": heard.note.from_golem_id, "about": heard.note.about, "text": text_of(heard.note)}
+        for heard in notes_received(context, name)
+    ]
+    if json:
+        print_json(rows)
+    elif rows:
+        print_records(None, rows)
+    else:
+        say(f"clade of {name}: no note was received; `bardo clade sync` exchanges")
 
 
 def relay(
@@ -127,7 +145,8 @@ def _report(done: Exchange, owner: str, json: bool) -> None:
     received = ", ".join(f"{golem} {count}" for golem, count in sorted(done.delivered_entries.items())) or "none"
     say(
         f"clade of {owner}: {len(done.members)} members here; {done.shared_entries} entries shared, "
-        f"{done.sent_parcels} parcels sent, {done.received_parcels} received; entries delivered: {received}"
+        f"{done.sent_parcels} parcels sent, {done.received_parcels} received; {done.told_notes} notes told, "
+        f"{done.received_notes} received; entries delivered: {received}"
     )
     if done.waiting_parcels:
         say(f"{done.waiting_parcels} deliveries wait for the next hour of their golem")

@@ -1,8 +1,9 @@
-"""Exchanges parcels between a home and the relay of an owner's clade: share, send, receive, deliver.
+"""Exchanges parcels and notes between a home and the relay of an owner's clade: share, send, receive, deliver.
 
 Everything is computed from the log, so a repetition after a crash loses and doubles nothing. A shared parcel is sent
 until it comes back through the relay as an import. An imported parcel is delivered to each member that has not received
 it, up to the limits of an hour; the rest waits, the oldest first. Parcels of warnings are exempt from the limits.
+A note is told until it comes back, and each golem hears it by itself.
 The file of the cursor saves work only. Source: INH S5.3, S6; KAT-9; canon 45; ADR 0110.
 """
 
@@ -18,16 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
+import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.clade.share_entries import HOUR, clade_members, share_entries
+from bardo_pipeline.derivation.clade.clade_notes import clade_golems, due_notes, record_note
+from bardo_pipeline.derivation.clade.share_entries import HOUR, share_entries
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, pack_archive, unpack_archive
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle
 from bardo_pipeline.errors import BundleError, SealError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.inheritance.bundle_inspection import inspected
+from bardo_pipeline.inheritance.clade_note import read_note
 from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 
@@ -58,7 +64,7 @@ class Exchange:
     Parameters
     ----------
     members : golems of the owner here that take part
-    shared_entries, sent_parcels, received_parcels : of this exchange
+    shared_entries, sent_parcels, received_parcels, told_notes, received_notes : of this exchange
     delivered_entries : golem -> entries that it received
     waiting_parcels : deliveries that the limits of the hour put off
     refused : (message id, reason) of each message that is no parcel of the clade
@@ -68,6 +74,8 @@ class Exchange:
     shared_entries: int
     sent_parcels: int
     received_parcels: int
+    told_notes: int
+    received_notes: int
     delivered_entries: dict[str, int]
     waiting_parcels: int
     refused: tuple[tuple[str, str], ...]
@@ -91,13 +99,22 @@ def exchange(
     """
     context = context.whole
     with context.home.lock("clade"):
-        newest, members = relay.newest(), clade_members(context, owner_id)
+        newest, golems = relay.newest(), clade_golems(context, owner_id)
+        members = [golem_id for golem_id, lives in golems.items() if lives]
+        derive_curation(context)
         shared = [event for golem_id in members for event in share_entries(context, golem_id, now=now)]
         sent = _send(context, owner_id, secret, relay)
-        received, refused = _receive(context, owner_id, secret, relay, newest, now)
+        notes = due_notes(context, owner_id, golems)
+        for note in notes:
+            relay.put(secret.message_id(note.content_hash), secret.encrypt(note.content))
+        inbox = _Inbox(context, owner_id, secret, now)
+        inbox.receive(relay, newest)
         delivered, waiting = _deliver(context, members, secret, now)
     entries = sum(len(event.entry_ids) for event in shared)
-    return Exchange(tuple(members), entries, sent, received, dict(delivered), waiting, tuple(refused))
+    return Exchange(
+        tuple(members), entries, sent, inbox.parcels, len(notes), inbox.notes, dict(delivered), waiting,
+        tuple(inbox.refused),
+    )  # fmt: skip
 
 
 def _send(context: DerivationContext, owner_id: str, secret: CladeSecret, relay: Relay) -> int:
@@ -113,27 +130,48 @@ def _send(context: DerivationContext, owner_id: str, secret: CladeSecret, relay:
     return len(due)
 
 
-def _receive(
-    context: DerivationContext, owner_id: str, secret: CladeSecret, relay: Relay, newest: int, now: datetime
-) -> tuple[int, list[tuple[str, str]]]:
-    """Import the parcels behind the cursor; return their number, and the refused messages with their reasons."""
-    folder = clade_folder(context.home, owner_id)
-    make_folder(folder)
-    cursor, received, refused = _cursor(folder), 0, list[tuple[str, str]]()
-    cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
-    while messages := relay.after(cursor):
-        for message in messages:
-            try:
-                files = unpack_archive(secret.decrypt(message.body))
-                check_parcel(inspected(files, context.policy.inheritance), owner_id)
-                _, is_new = import_bundle(context, files, public_key=None, now=now, owner=(owner_id, secret.key_id))
-                received += is_new
-            except (BundleError, SealError) as error:
-                refused.append((message.message_id, str(error)))
-                _keep_refused(folder, message, str(error))
-        cursor = messages[-1].number
-        replace_file(folder / "cursor", str(cursor).encode())
-    return received, refused
+class _Inbox:
+    """The messages of a topic that a home receives. parcels, notes: numbers of new ones. refused: with reasons."""
+
+    def __init__(self, context: DerivationContext, owner_id: str, secret: CladeSecret, now: datetime) -> None:
+        self._context, self._owner_id, self._secret, self._now = context, owner_id, secret, now
+        self.parcels, self.notes, self.refused = 0, 0, list[tuple[str, str]]()
+
+    def receive(self, relay: Relay, newest: int) -> None:
+        """Import the messages behind the cursor; a refused one is kept with its reason."""
+        folder = clade_folder(self._context.home, self._owner_id)
+        make_folder(folder)
+        cursor = _cursor(folder)
+        cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
+        while messages := relay.after(cursor):
+            for message in messages:
+                try:
+                    self._import(self._secret.decrypt(message.body))
+                except (BundleError, SealError) as error:
+                    self.refused.append((message.message_id, str(error)))
+                    _keep_refused(folder, message, str(error))
+            cursor = messages[-1].number
+            replace_file(folder / "cursor", str(cursor).encode())
+
+    def _import(self, content: bytes) -> None:
+        """Import a note, which is JSON, or a parcel, which is an archive."""
+        context, owner_id, key_id = self._context, self._owner_id, self._secret.key_id
+        if content.startswith(b"{"):
+            note = read_note(content, owner_id)
+            at = _newest_tick_at(context, owner_id) or note.at
+            self.notes += record_note(context, note, key_id, at=at, now=self._now)
+            return
+        files = unpack_archive(content)
+        check_parcel(inspected(files, context.policy.inheritance), owner_id)
+        _, is_new = import_bundle(context, files, public_key=None, now=self._now, owner=(owner_id, key_id))
+        self.parcels += is_new
+
+
+def _newest_tick_at(context: DerivationContext, owner_id: str) -> datetime | None:
+    """Return the time of the newest tick of an owner's golems here, None without a record."""
+    rows = last_records(context, ("golem_id", "tick", "observed_at"), context.ownership().golems_of(owner_id))
+    newest: datetime | None = pc.max(rows["observed_at"]).as_py()
+    return newest
 
 
 def _deliver(
@@ -143,7 +181,7 @@ def _deliver(
     parcels, delivered, waiting = sorted(_parcels(context, secret)), Counter[str](), 0
     limits = context.policy.clade
     for golem_id in members:
-        at = grimoire_of(context, golem_id).at
+        at = grimoire_of(context, golem_id, derives=False).at
         rows = context.life_fields(
             "KnowledgeReceived", "source", "content_hash", "entry_count", "from_golem_id", golems=[golem_id]
         ).to_pylist()

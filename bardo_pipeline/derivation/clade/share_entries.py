@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of
-from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.grimoire_views import elders
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
@@ -29,18 +28,12 @@ from bardo_pipeline.inheritance.clade_parcel import pack_parcel
 HOUR = timedelta(hours=1)
 
 
-def clade_members(context: DerivationContext, owner_id: str) -> list[str]:
-    """Return the living golems of an owner whose configuration opens the clade (`styx.clade_enabled`), by id."""
-    born, dead = context.life("GolemBorn"), set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    owners = pc.struct_field(born["born"].combine_chunks(), "owner_id").to_pylist()
-    golems = [g for g, owner in zip(born["golem_id"].to_pylist(), owners, strict=True) if owner == owner_id]
-    living = sorted(set(golems) - dead)
-    return [g for g, now in in_force_of(context, living).items() if now.configuration.styx.clade_enabled]
-
-
 def share_entries(context: DerivationContext, golem_id: str, *, now: datetime) -> list[EntriesShared]:
-    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event."""
-    grimoire, limits = grimoire_of(context, golem_id), context.policy.clade
+    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event.
+
+    Raises DerivationDueError if the golem's life is not curated.
+    """
+    grimoire, limits = grimoire_of(context, golem_id, derives=False), context.policy.clade
     rows = context.life_fields("EntriesShared", "entry_ids", "is_urgent", golems=[golem_id]).to_pylist()
     known = [entry_id for row in rows for entry_id in row["entry_ids"]]
     recent = sum(

@@ -93,6 +93,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "DefaultsInherited": _PIPELINE,
     "TestamentPhrased": _PIPELINE,
     "EntriesShared": _PIPELINE,
+    "NoteReceived": _PIPELINE,
     "StrategyStored": _GOLEM_BY_TOOL,
     "ExecutionRecorded": _GOLEM_BY_TOOL,
     "OutcomeRecorded": _GOLEM_BY_TOOL,
@@ -109,7 +110,7 @@ INDEPENDENT = frozenset({"TextStored", *(kind for kind, rule in AUTHORITY.items(
 OF_THE_HOME = frozenset(
     {
         "DerivationAdopted", "ConfigurationAdopted", "OwnerKeyRegistered", "OwnerKeyRevoked", "CreditCommitted",
-        "BundlePurchased", "BundleConsented", "KitOrdered",
+        "BundlePurchased", "BundleConsented", "KitOrdered", "NoteReceived",
     }
 )  # fmt: skip
 """Kinds of events that may concern the whole home (golem `*`)."""

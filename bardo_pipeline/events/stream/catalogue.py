@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, SerializeAsAny
 from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import (
     bundle_events,
+    clade_events,
     events,
     override_events,
     proposal_events,
@@ -141,6 +142,7 @@ EVENTS: dict[str, Family] = {
     "ToolCalled": Family("action", tool_events.ToolCalled),
     "TextStored": Family("memory", StoredText),
     "EntriesShared": Family("social", bundle_events.EntriesShared),
+    "NoteReceived": Family("social", clade_events.NoteReceived),
 }
 """All events by name, in the order of events at the same time."""
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bardo_pipeline.client.relay_client import RelayClient, RelayMessage
+from bardo_pipeline.client.relay_client import RelayClient
 from bardo_pipeline.derivation.clade.clade_exchange import clade_folder, exchange
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
@@ -33,31 +29,16 @@ from bardo_pipeline.inheritance.clade_parcel import is_urgent, pack_parcel
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.inheritance import CladePolicy
 from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
-from tests.conftest import NOW, one_at_a_time
+from tests.conftest import NOW
 from tests.support.knowledge.handmade_grimoires import grimoire
 from tests.support.knowledge.received_knowledge import claim
-from tests.support.processes.bardo_command import ROOT, bardo, run
+from tests.support.processes.bardo_command import ROOT, bardo
+from tests.support.processes.clade_homes import OWNER, HeldRelay, made, sync
 from tests.support.processes.relays import relay
 from tests.support.records.handmade_records import GALE, SQUALL, STORM
 
-OWNER = "owner-1"
 LATELY = datetime(2026, 1, 1, 20, tzinfo=UTC)
 """A time near the end of the lives in both homes."""
-
-ENABLED = "[styx]\nclade_enabled = true\n"
-RUN = ("run", "--golems", "3", "--bars", "900", "--owner", OWNER, "--no-marts", "--lifespan", "2000-3000")
-
-
-def made(root: Path, *words: str, secret: bytes | None = None, **variables: str) -> Path:
-    """Run a fleet with the clade enabled in a new home, which has this secret of the owner's clade."""
-    (root / "keys").mkdir(parents=True)
-    (root / "bardo.toml").write_text(ENABLED)
-    if secret is not None:
-        (root / "keys" / f"clade-{hashlib.sha256(OWNER.encode()).hexdigest()[:40]}.key").write_bytes(secret)
-    environment = {**os.environ, **variables, "BARDO_HOME": str(root)}
-    done = run((*RUN, *words), environment)
-    assert done.returncode == 0, done.stderr
-    return root
 
 
 class Nonsense(BaseHTTPRequestHandler):
@@ -68,41 +49,6 @@ class Nonsense(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b'{"newest": "many", "messages": [7]}')
-
-
-@pytest.fixture(scope="module")
-def lived(session_folder: Path) -> tuple[Path, Path]:
-    """Two homes of one owner with three living golems each, which know the clade's secret. Copy before writing."""
-    roots = session_folder / "clade-a", session_folder / "clade-b"
-    with one_at_a_time(session_folder / "clade.lock"):
-        if not (session_folder / "clade-done").exists():
-            for root in roots:
-                shutil.rmtree(root, ignore_errors=True)
-            made(roots[0], "--seed", "1")
-            made(roots[1], "--seed", "2")
-            bardo("clade", "key", OWNER, home=roots[0])
-            secret = clade_secret_path(DerivationContext.open(roots[0]).home, OWNER)
-            bardo("clade", "key", OWNER, "--file", str(secret), home=roots[1])
-            (session_folder / "clade-done").touch()
-    return roots
-
-
-@pytest.fixture
-def homes(lived: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    for root in lived:
-        shutil.copytree(root, tmp_path / root.name)
-    return tmp_path / lived[0].name, tmp_path / lived[1].name
-
-
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    with relay(tmp_path / "relay.db") as (url, _):
-        yield url
-
-
-def sync(root: Path, url: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(bardo("clade", "sync", OWNER, "--relay", url, "--json", home=root))
-    return document
 
 
 def receipts(root: Path) -> Counter[tuple[str, str]]:
@@ -141,8 +87,8 @@ def test_golems_of_two_homes_receive_what_their_siblings_share(homes: tuple[Path
     sync(first, address)
     assert is_complete(first, second)
     assert sync(first, address) | {"members": []} == {
-        "members": [], "shared_entries": 0, "sent_parcels": 0, "received_parcels": 0, "delivered_entries": {},
-        "waiting_parcels": 0, "refused": [],
+        "members": [], "shared_entries": 0, "sent_parcels": 0, "received_parcels": 0, "told_notes": 0,
+        "received_notes": 0, "delivered_entries": {}, "waiting_parcels": 0, "refused": [],
     }  # fmt: skip
     stored = b"".join(path.read_bytes() for path in first.parent.glob("relay.db*"))
     context = DerivationContext.open(first)
@@ -209,27 +155,6 @@ def test_killed_exchanges_lose_and_double_nothing(homes: tuple[Path, Path], tmp_
     assert "clean" in bardo("verify", home=first)
 
 
-class HeldRelay:
-    """A topic in memory, whose messages a test may alter."""
-
-    def __init__(self) -> None:
-        self.messages: list[RelayMessage] = []
-
-    def put(self, message_id: str, body: bytes) -> int:
-        """Store a message unless it is stored."""
-        if message_id not in {message.message_id for message in self.messages}:
-            self.messages.append(RelayMessage(len(self.messages) + 1, message_id, body))
-        return len(self.messages)
-
-    def after(self, number: int) -> list[RelayMessage]:
-        """Return the messages behind a number."""
-        return [message for message in self.messages if message.number > number]
-
-    def newest(self) -> int:
-        """Return the newest number."""
-        return len(self.messages)
-
-
 def test_messages_of_a_hostile_relay_are_refused_and_change_nothing(homes: tuple[Path, Path], address: str) -> None:
     first, second = homes
     context = DerivationContext.open(first)
@@ -263,8 +188,9 @@ def test_a_bundle_of_another_owner_is_refused(homes: tuple[Path, Path]) -> None:
     exchange(DerivationContext.open(first), OWNER, secret, held, now=NOW)
     done = exchange(DerivationContext.open(second), "owner-2", secret, held, now=NOW)
     assert done.received_parcels == 0
+    assert done.received_notes == 0
     assert len(done.refused) == len(held.messages)
-    assert all("no parcel of the clade of 'owner-2'" in reason for _, reason in done.refused)
+    assert all(" of the clade of 'owner-2'" in reason for _, reason in done.refused)
     assert receipts(second) == Counter()
 
 
@@ -279,7 +205,7 @@ def test_limits_of_an_hour_put_deliveries_off(homes: tuple[Path, Path], monkeypa
     assert exchange(first, OWNER, secret, held, now=NOW).shared_entries == 0, "the rest waits for an hour"
     done = exchange(second, OWNER, secret, held, now=NOW)
     assert set(done.delivered_entries.values()) == {1}
-    authors = len(held.messages)
+    authors = len(shared(homes[0]) | shared(homes[1]))
     assert done.waiting_parcels == sum(authors - (golem in shared(homes[1]).values()) - 1 for golem in done.members)
     assert exchange(second, OWNER, secret, held, now=NOW).delivered_entries == {}
 

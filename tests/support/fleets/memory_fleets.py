@@ -136,6 +136,10 @@ class MemoryFleetRun(fleet_run.FleetRun):
     def _found_lineages(self) -> None:
         self._welcome([self._birth(f"{self.run.name}/{i}", 0, self._owner(i)) for i in self._lineages], EPOCH)
 
+    @override
+    def _hear_siblings(self, now: datetime) -> None:
+        """Hear nothing: without a home there is no clade."""
+
     def _owner(self, lineage: int) -> str:
         return self.run.founding.owners[lineage % len(self.run.founding.owners)]
 

@@ -1,0 +1,155 @@
+"""Notes of a clade: what its golems tell each other beside entries, computed from the derived tables and the log.
+
+A note is told until it comes back through the relay as `NoteReceived`, so the log is its outbox, as for parcels. Scars
+are told at the close of the cycle that qualified them and at death, a shift of regime while it is the newest one, and
+the reflection of a death with its bundle. Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication); canon 46.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.configuration import in_force_of
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental import record_queries as queries
+from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
+from bardo_pipeline.events.experience.stored_text import TEXT_MAX, stored_text
+from bardo_pipeline.events.life.clade_events import NoteReceived
+from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
+from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE
+from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Scar, Shift, read_note
+from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
+
+_SHIFT_CYCLES = 2
+"""Closed cycles in which the newest shift of regime is looked for; an older one is no news."""
+
+
+class HeardNote(NamedTuple):
+    """A received note. at: event time of its receipt; a golem hears it after that time."""
+
+    at: datetime
+    content_hash: str
+    note: Note
+
+
+def clade_golems(context: DerivationContext, owner_id: str) -> dict[str, bool]:
+    """Return the golems of an owner here whose configuration opens the clade, and whether each lives, by id."""
+    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    golems = sorted(context.ownership().golems_of(owner_id))
+    return {g: g not in dead for g, now in in_force_of(context, golems).items() if now.configuration.styx.clade_enabled}
+
+
+def due_notes(context: DerivationContext, owner_id: str, golems: Mapping[str, bool]) -> list[Note]:
+    """Derive failures and scars of curated cycles, then return the notes of these golems that are not received.
+
+    golems: golem -> whether it lives.
+    """
+    derive_failures(context)
+    derive_scars(context)
+    told = [
+        *_scars(context, owner_id, golems), *_shifts(context, owner_id, [g for g in golems if golems[g]]),
+        *_reflections(context, owner_id, golems),
+    ]  # fmt: skip
+    known = {heard.content_hash for heard in notes_received(context, owner_id)}
+    return [note for note in told if note.content_hash not in known]
+
+
+def _scars(context: DerivationContext, owner_id: str, golems: Collection[str]) -> Iterator[Note]:
+    """Yield the scars of these golems, except those whose failure a sibling of another home told before."""
+    scars = context.projections.replaceable("scars").read(only=[owner_id])
+    scars = queries.rows_of_golems(scars, golems)
+    if not scars.num_rows:
+        return
+    failures = context.projections.growing("failures").read(golems=sorted(set(scars["golem_id"].to_pylist())))
+    rows = {row["scar_id"]: row for row in failures.select(FAILURE_SCHEMA.names).to_pylist()}
+    deaths = deaths_with_ticks(context).to_pylist()
+    ends = {row["golem_id"]: End(tick=row["tick"], cycle=row["cycle"]) for row in deaths}
+    told = {
+        (failure["structure"], failure["mechanism"])
+        for heard in notes_received(context, owner_id)
+        if isinstance(heard.note.facts, Scar) and heard.note.from_golem_id not in golems
+        for failure in [heard.note.facts.failure]
+    }
+    for scar in scars.to_pylist():
+        if (scar["structure"], scar["mechanism"]) not in told:
+            death = ends.get(scar["golem_id"]) if scar["is_bloodstain"] else None
+            failure = rows[scar["scar_id"]]
+            facts = Scar(failure=_plain(failure), death=death)
+            yield Note(owner_id, scar["golem_id"], "scar", scar["confirmed_at"], facts)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with its times as text, as a reader of its JSON gets it."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+
+
+_SHIFT_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "observation")
+
+
+def _shifts(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
+    """Yield the newest change of regime in the last closed cycles of each of these golems."""
+    curated = {g: queries.curated_through(context, g) or 0 for g in golems}
+    upto = {g: cycle for g, cycle in curated.items() if cycle}
+    first = {g: max(1, cycle - _SHIFT_CYCLES + 1) for g, cycle in upto.items()}
+    records = queries.closed_records(context, _SHIFT_COLUMNS, first, upto, context.left_out())
+    for golem_id in upto:
+        rows = records.filter(pc.equal(records["golem_id"], golem_id))
+        regimes = rows["regime"].to_pylist()
+        places = [n for n in range(1, len(regimes)) if regimes[n] != regimes[n - 1]]
+        if places:
+            row = rows.slice(places[-1], 1).to_pylist()[0]
+            seen, before = row["observation"], regimes[places[-1] - 1]
+            market = {name: seen[name] for name in ("chain", "protocol", "pair")}
+            facts = Shift(tick=row["tick"], before=before, regime=row["regime"], **market)
+            yield Note(owner_id, golem_id, "regime_shift", row["observed_at"], facts)
+
+
+def _reflections(context: DerivationContext, owner_id: str, golems: Collection[str]) -> Iterator[Note]:
+    """Yield the page of the testament of each golem that published a bundle, unless it was told."""
+    notes = (heard.note.facts for heard in notes_received(context, owner_id))
+    told = {facts.bundle_hash for facts in notes if isinstance(facts, Reflection)}
+    for row in context.life_fields("BundlePublished", "bundle_hash").to_pylist():
+        if row["golem_id"] in golems and row["bundle_hash"] not in told:
+            page = load_bundle(context.home, row["bundle_hash"]).files[TESTAMENT_PAGE].decode()
+            facts = Reflection(bundle_hash=row["bundle_hash"], page=page[:TEXT_MAX])
+            yield Note(owner_id, row["golem_id"], "death_reflection", row["observed_at"], facts)
+
+
+def record_note(context: DerivationContext, note: Note, key_id: str, *, at: datetime, now: datetime) -> bool:
+    """Record a received note, unless it is on record; return whether it is new.
+
+    The page of a reflection becomes a text of each living member here, so that it is searched like its own texts.
+
+    at: time of the newest tick of the owner's golems here.
+    """
+    if note.content_hash in {heard.content_hash for heard in notes_received(context, note.owner_id)}:
+        return False
+    payload = NoteReceived(
+        owner_id=note.owner_id, from_golem_id=note.from_golem_id, about=note.about, key_id=key_id,
+        content_hash=note.content_hash, content=note.content.decode(),
+    )  # fmt: skip
+    events = [life_event(EVERY_GOLEM, at, payload)]
+    if isinstance(note.facts, Reflection):
+        tags = (note.about, note.from_golem_id)
+        text = stored_text(note.facts.page, sort="reflection", importance="critical", tags=tags)
+        members = clade_golems(context, note.owner_id).items()
+        events += [life_event(g, at, text) for g, lives in members if lives and g != note.from_golem_id]
+    context.log.record(events, now)
+    return True
+
+
+def notes_received(context: DerivationContext, owner_id: str | None = None) -> list[HeardNote]:
+    """Return the received notes of an owner's clade, or of all, by time of receipt."""
+    fields = context.life_fields("NoteReceived", "owner_id", "content_hash", "content").to_pylist()
+    rows = [row for row in fields if owner_id in (None, row["owner_id"])]
+    heard = [
+        HeardNote(row["observed_at"], row["content_hash"], read_note(row["content"].encode(), row["owner_id"]))
+        for row in rows
+    ]
+    return sorted(heard, key=lambda note: (note.at, note.content_hash))

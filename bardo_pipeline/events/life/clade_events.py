@@ -1,0 +1,33 @@
+"""Events about the clade: facts that a golem of it told the others.
+
+Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bardo_pipeline.events.record.model import Name, Part, Text
+
+NoteKind = Literal["scar", "regime_shift", "death_reflection"]
+
+
+class NoteReceived(Part):
+    """A golem of the clade, of this home or another, told the others a fact.
+
+    The event time is that of the newest tick of the owner's golems here: a golem hears the note after it.
+
+    Parameters
+    ----------
+    owner_id : owner of the clade
+    key_id : id of the clade's secret
+    content_hash : SHA-256 of the content
+    content : the note as canonical JSON (inheritance/clade_note.py)
+    """
+
+    owner_id: Name
+    from_golem_id: Name
+    about: NoteKind
+    key_id: Name
+    content_hash: Name
+    content: Text
