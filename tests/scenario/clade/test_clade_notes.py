@@ -7,23 +7,35 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.api import search_texts
 from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.clade.clade_exchange import exchange
 from bardo_pipeline.derivation.clade.clade_notes import notes_received
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.clade_note import Reflection, Scar
+from bardo_pipeline.inheritance.clade_parcel import pack_parcel
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
+from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS
 from bardo_pipeline.storage.keys.clade_secrets import write_clade_secret
 from tests.conftest import NOW
 from tests.support.homes.story_of_g9b2d import FIRST, SECOND, story_home
+from tests.support.knowledge.handmade_grimoires import grimoire
+from tests.support.knowledge.received_knowledge import claim
 from tests.support.processes.bardo_command import ROOT, bardo
 from tests.support.processes.clade_homes import ENABLED, OWNER, HeldRelay, made
 from tests.support.processes.relays import relay
@@ -89,6 +101,47 @@ def test_scars_of_a_life_reach_the_ticks_of_another_home(tmp_path: Path) -> None
     assert all(value is None and part is None for value, part in threats(first)), "no sibling told them anything"
     assert not list(priors(first))
     assert "clean" in bardo("verify", home=second)
+
+
+@pytest.mark.row("KAT-9")
+def test_warnings_of_a_sibling_reach_the_next_probes_and_no_context(tmp_path: Path) -> None:
+    policy, sent = Policy(), datetime(2026, 1, 1, 1, tzinfo=UTC)
+    founding = Founding((OWNER,))
+    _, birth = born(
+        lineage_id="far", generation=0, owner_id=OWNER, founding=founding, market="m", market_hash="h",
+        derivation_id="d", policy=policy,
+    )  # fmt: skip
+    place = ("pattern", "synthetic", "uniswap_v3", "WETH/USDC", "uniswap_v3_rebalance", "rebalance", "volatile")
+    warnings = grimoire(*(claim(Structure(*place, band, "normal"), -1) for band in ANOMALY_BANDS[2:]))
+    parcel = pack_parcel(
+        warnings, "g-far", birth, cycle=1, at=sent, left_out=LeftOut(), derivation_id="d", policy=policy
+    )
+    secret = CladeSecret(SECRET)
+    with relay(tmp_path / "relay.db") as (url, _):
+        with RelayClient(url, secret.topic, secret.token) as topic:
+            topic.put(secret.message_id(parcel.bundle_hash), secret.encrypt(pack_archive(parcel)))
+        root = made(tmp_path / "home", "--seed", "2", "--bars", "500", secret=SECRET, BARDO_RELAY=url)
+    context = DerivationContext.open(root)
+    columns = ["golem_id", "tick", "observed_at", "probe_results", "retrieved_entries"]
+    rows = [
+        row | {"threat": probe}
+        for row in context.log.read_cycles(columns).to_pylist()
+        for probe in row["probe_results"]
+        if probe["probe"] == "pheromone_threat"
+    ]
+    heard = COMMIT_CHUNKS * policy.curator.cycle_ticks
+    assert {row["tick"] > heard for row in rows if row["threat"]["value"] is not None} == {True}
+    strongest = max(parcel.entries()["confidence_ppm"].to_pylist()) / 1e6
+    for row in rows:
+        if row["tick"] > heard:
+            days = (row["observed_at"] - sent).total_seconds() / 86_400
+            assert row["threat"]["value"] == pytest.approx(strongest * 0.5**days)
+            assert row["threat"]["severity"] == ("high" if row["threat"]["value"] > 0.7 else "low")
+    told = context.projections.growing("curation").read(["entry_id", "reason", "status"])
+    told = told.filter(pc.ends_with(told["reason"], "clade from g-far"))
+    assert told.num_rows
+    recalled = {entry["entry_id"] for row in rows for entry in row["retrieved_entries"]}
+    assert not recalled & set(told["entry_id"].to_pylist()), "a warning waits in quarantine"
 
 
 @pytest.mark.row("KAT-12")
