@@ -193,6 +193,7 @@ _ANSWERED = {
     "bloodstain": _Words(("golem",), flags=("--public",), formats=_FORMATS),
     "bundle checks": _Words(("target?",), formats=_FORMATS),
     "bundle show": _Words(("target?",), formats=_FORMATS),
+    "clade notes": _Words(),
     "dreams": _Words(("golem?",), {"--limit": _count}, shown=("limit",)),
     "golem death": _Words(("golem",), has_json=False),
     "golem due": _Words(needed=("--dry-run",)),

@@ -66,8 +66,9 @@ class SiblingNotes:
             return
         failures = [FAILURE_SCHEMA.empty_table()]
         for i, golem_id in enumerate(cohort.fleet.golem_ids):
-            held = set(cohort.failures.held_by(golem_id)["scar_id"].to_pylist())
-            for note in self._new_notes(golem_id, cohort.fleet.births[i].owner_id, now):
+            new = list(self._new_notes(golem_id, cohort.fleet.births[i].owner_id, now))
+            held = set(cohort.failures.held_by(golem_id)["scar_id"].to_pylist()) if new else set()
+            for note in new:
                 failures += self._hear(cohort, i, golem_id, note, held)
             self._hear_urgent(cohort, i, golem_id, now)
         rows = pa.concat_tables(failures)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.clade.clade_notes import note_rows
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.entry_documents import entry_document, grimoire_document
 from bardo_pipeline.derivation.death.bundle_documents import bundle_document, bundle_rows
@@ -327,6 +328,11 @@ REPORTS: Mapping[str, Report] = {
         "Content of a bundle, or a list of all.",
         BundleParameters,
         lambda context, given, _: bundle_document(context, given.target) if given.target else bundle_rows(context),
+    ),
+    "clade-notes": Report(
+        "What siblings told: scars, shifts of regime, and reflections at a death.",
+        NoParameters,
+        lambda context, given, _: note_rows(context),
     ),
     "dreams": Report(
         "Dreams and hypotheses.",

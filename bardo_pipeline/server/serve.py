@@ -8,10 +8,11 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -21,10 +22,11 @@ import orjson
 
 from bardo_pipeline.client.running_server import DEFAULT_PORT, FILE, LOCK
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.server.callers import Caller, Doorkeeper
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
-from bardo_pipeline.server.upkeep import keep_up
+from bardo_pipeline.server.upkeep import keep_exchanging, keep_up
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 from bardo_pipeline.storage.journal.writer_session import DrainMode
@@ -48,6 +50,7 @@ class ServeSettings:
     chunk_seconds, body_seconds : time for a part of a request's body, and for all of it
     lease_idle_seconds : time after which the lease of a golem that no longer sends records is released
     upkeep_seconds : time between passes that merge small files of life events and run due consolidations
+    exchange_seconds : time between exchanges with the clades through the relay, if BARDO_RELAY names one
     drain : what commits acknowledged records to the log
     """
 
@@ -59,6 +62,7 @@ class ServeSettings:
     body_seconds: float = 30.0
     lease_idle_seconds: float = 5.0
     upkeep_seconds: float = 300.0
+    exchange_seconds: float = 30.0
     drain: DrainMode = "process"
 
 
@@ -84,7 +88,7 @@ def serve_http(
 
     Parameters
     ----------
-    environ : environment variables, for the gate of the memory tools
+    environ : environment variables, for the gate of the memory tools and the relay
     on_ready : called with the address when the server listens
     """
     import uvicorn
@@ -93,7 +97,7 @@ def serve_http(
     from bardo_pipeline.server.connections import bounded_connection
     from bardo_pipeline.server.protocol_door import ProtocolDoor
 
-    home, gate = Home.open(root), MemoryGate.of(environ)
+    home, gate, relay = Home.open(root), MemoryGate.of(environ), CladeSettings.of(environ).relay
     with _only_server(home):
         listener = listening_socket(settings.port)
         url, token, instance = f"http://{HOST}:{listener.getsockname()[1]}", secrets.token_urlsafe(32), _id()
@@ -113,6 +117,9 @@ def serve_http(
             lambda: _Announced(home, url, token, instance, on_ready),
             lambda: protocol.running(app.warming),
         )
+        if relay is not None:
+            work = partial(keep_exchanging, warm, relay, clock=clock, seconds=settings.exchange_seconds)
+            app.lifespans += (lambda: _background(work()),)
         config = uvicorn.Config(
             app.asgi(
                 chunk_seconds=settings.chunk_seconds, body_seconds=settings.body_seconds,
@@ -153,6 +160,16 @@ def serve_stdio(
         asyncio.run(_served(serve_streams(tools), recorder, upkeep))
     finally:
         warm.close()
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run work while the block runs."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 async def _served(streams: Awaitable[None], recorder: Recorder, upkeep: Coroutine[Any, Any, None]) -> None:

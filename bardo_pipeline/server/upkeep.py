@@ -1,4 +1,4 @@
-"""Upkeep of a served home: merges small files of life events and runs due consolidations, at intervals."""
+"""Upkeep of a served home: merges small files, runs due consolidations, and exchanges with clades, at intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
+from bardo_pipeline.errors import ServerError
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -31,3 +33,22 @@ async def keep_up(warm: WarmHome, runner: ToolRunner, *, clock: Callable[[], dat
             await runner.consolidate_due()
         except Exception as error:
             logger.warning("stored episodes could not be consolidated: %s", error)
+
+
+async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], datetime], seconds: float) -> None:
+    """Exchange with the clades of a home's owners through a relay until cancelled; a failed relay is tried again.
+
+    Parameters
+    ----------
+    address : of the relay
+    seconds : time between exchanges
+    """
+    while True:
+        try:
+            done = await warm.read(None, lambda context: exchange_clades(context, address, now=clock()))
+            for owner, result in done.items():
+                if isinstance(result, ServerError):
+                    logger.warning("clade of %s: %s", owner, result)
+        except Exception as error:
+            logger.warning("the clades could not exchange: %s", error)
+        await asyncio.sleep(seconds)

@@ -18,8 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
-from bardo_pipeline.client.relay_client import RelayClient
-from bardo_pipeline.derivation.clade.clade_exchange import exchange
+from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -40,7 +39,7 @@ from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
-from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -147,21 +146,17 @@ def _exchange(
 
     A relay that fails does not stop the run: its golems go on without their siblings.
     """
-    address, home = CladeSettings.of(os.environ).relay, stores.home
-    if address is None or not in_force_now(stores).configuration.styx.clade_enabled:
+    address = CladeSettings.of(os.environ).relay
+    owners = [owner for owner in founding.owners if clade_secret_path(stores.home, owner).exists()]
+    if address is None or not owners or not in_force_now(stores).configuration.styx.clade_enabled:
         return None
-    owners = [owner for owner in founding.owners if clade_secret_path(home, owner).exists()]
-    secrets_of = {owner: read_clade_secret(home, owner) for owner in owners}
 
     def exchange_all() -> None:
-        for owner, secret in secrets_of.items():
-            with RelayClient(address, secret.topic, secret.token) as relay:
-                try:
-                    exchange(stores, owner, secret, relay, now=clock())
-                except ServerError as error:
-                    print_line(f"clade of {owner}: {error}", to=sys.stderr)
+        for owner, result in exchange_clades(stores, address, now=clock(), owners=owners).items():
+            if isinstance(result, ServerError):
+                print_line(f"clade of {owner}: {result}", to=sys.stderr)
 
-    return exchange_all if owners else None
+    return exchange_all
 
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:

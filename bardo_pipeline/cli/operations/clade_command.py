@@ -14,13 +14,13 @@ from typer import Argument, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import named_owner, now, open_context, require_named, root_for_owner
-from bardo_pipeline.cli.output.tables import print_json, print_line, print_records, say, show_log
+from bardo_pipeline.cli.output.rendering import show_report
+from bardo_pipeline.cli.output.tables import print_json, print_line, say, show_log
 from bardo_pipeline.client.relay_client import RelayClient
 from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
-from bardo_pipeline.derivation.clade.clade_notes import clade_golems, notes_received
+from bardo_pipeline.derivation.clade.clade_notes import clade_golems, note_rows
 from bardo_pipeline.errors import ConfigError, NoServerError
 from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES
-from bardo_pipeline.inheritance.clade_note import text_of
 from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
 from bardo_pipeline.storage.home import Home
@@ -87,19 +87,9 @@ def list_members(owner: Clade = None, home: opt.Home = None) -> None:
 
 
 @app.command("notes")
-def list_notes(owner: Clade = None, json: opt.Json = False, home: opt.Home = None) -> None:
+def list_notes(json: opt.Json = False, home: opt.Home = None) -> None:
     """List what siblings told: scars, shifts of regime, and reflections at a death."""
-    context, name = open_context(home), _owner(owner)
-    rows = [
-        {"at": heard.note.at, "from": heard.note.from_golem_id, "about": heard.note.about, "text": text_of(heard.note)}
-        for heard in notes_received(context, name)
-    ]
-    if json:
-        print_json(rows)
-    elif rows:
-        print_records(None, rows)
-    else:
-        say(f"clade of {name}: no note was received; `bardo clade sync` exchanges")
+    show_report("clade notes", note_rows(open_context(home)), as_json=json)
 
 
 def relay(

@@ -23,7 +23,7 @@ from bardo_pipeline.events.experience.stored_text import TEXT_MAX, stored_text
 from bardo_pipeline.events.life.clade_events import NoteReceived
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE
-from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Scar, Shift, read_note
+from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Scar, Shift, read_note, text_of
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 
 _SHIFT_CYCLES = 2
@@ -36,6 +36,16 @@ class HeardNote(NamedTuple):
     at: datetime
     content_hash: str
     note: Note
+
+
+class NoteRow(NamedTuple):
+    """A received note as a row of a report. at: time of the fact."""
+
+    at: datetime
+    owner_id: str
+    from_golem_id: str
+    about: str
+    text: str
 
 
 def clade_golems(context: DerivationContext, owner_id: str) -> dict[str, bool]:
@@ -153,3 +163,10 @@ def notes_received(context: DerivationContext, owner_id: str | None = None) -> l
         for row in rows
     ]
     return sorted(heard, key=lambda note: (note.at, note.content_hash))
+
+
+def note_rows(context: DerivationContext) -> list[dict[str, Any]]:
+    """Return the received notes of the owners of a view as rows (NoteRow), by time of the fact."""
+    notes = [heard.note for heard in notes_received(context)]
+    rows = [NoteRow(note.at, note.owner_id, note.from_golem_id, note.about, text_of(note)) for note in notes]
+    return [row._asdict() for row in sorted(rows)]

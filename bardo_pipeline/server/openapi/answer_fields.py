@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
+from bardo_pipeline.derivation.clade.clade_notes import NoteRow
 from bardo_pipeline.derivation.death.derive_thanatopsis import Phase
 from bardo_pipeline.derivation.death.graveyard import GolemReport, Grave
 from bardo_pipeline.derivation.death.owner_notices import Notice
@@ -214,6 +215,7 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
         _BUNDLE,
         of_fields(rows=arrays_of(_BUNDLE_ROW)),
     ],
+    "GET /v1/reports/clade-notes": _rows(of_class(NoteRow)),
     "GET /v1/reports/dreams": {
         "golem_id": ("string?", "The golem; null for all."),
         "dreams": (arrays_of(of_columns(DREAM_SCHEMA, "fct_dreams")), "Dreams, the oldest first."),

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.api import search_texts
+from bardo_pipeline.client import Client
 from bardo_pipeline.client.relay_client import RelayClient
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.clade.clade_exchange import exchange
@@ -33,6 +34,7 @@ from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS
 from bardo_pipeline.storage.keys.clade_secrets import write_clade_secret
 from tests.conftest import NOW
+from tests.support.homes.served_homes import served
 from tests.support.homes.story_of_g9b2d import FIRST, SECOND, story_home
 from tests.support.knowledge.handmade_grimoires import grimoire
 from tests.support.knowledge.received_knowledge import claim
@@ -194,6 +196,20 @@ def test_a_watching_home_hears_a_scar_within_three_ticks(tmp_path: Path) -> None
         finally:
             watching.kill()
             watching.wait()
-    rows = json.loads(bardo("clade", "notes", OWNER, "--json", home=other))
+    rows = json.loads(bardo("clade", "notes", "--json", home=other))
     assert {row["about"] for row in rows} >= {"scar"}
     assert all(row["text"] for row in rows)
+
+
+def test_a_server_exchanges_for_the_owners_of_its_home(tmp_path: Path) -> None:
+    context, held = story_home(tmp_path / "story"), HeldRelay()
+    record_configuration(context, parse(ENABLED, "bardo.toml"), now=NOW, why="a test")
+    exchange(context, OWNER, CladeSecret(SECRET), held, now=NOW)
+    other = made(tmp_path / "served", "--seed", "2", "--bars", "100", secret=SECRET)
+    with relay(tmp_path / "relay.db") as (url, _):
+        put_all(url, SECRET, held)
+        with served(other, BARDO_RELAY=url) as server, Client(home=other, timeout_seconds=60) as client:
+            began = time.monotonic()
+            while {row["from_golem_id"] for row in client.report("clade-notes")["rows"]} != {FIRST, SECOND}:
+                assert time.monotonic() - began < 60, server.url
+                time.sleep(0.5)

@@ -66,7 +66,7 @@ ACTS = {
     "bundle consent": "{bundle} --to nobody " + WHY,
     "clade key": "{owner}",
     "clade members": "{owner}",
-    "clade notes": "{owner}",
+    "clade notes": "",
     "clade sync": "{owner} --relay http://127.0.0.1:9",
     "bundle give": "{bundle} --to {heir} --dry-run",
     "bundle rank": "{bundle} --for {heir}",

@@ -41,6 +41,7 @@ CASES = {
     "bloodstain": f"{SECOND}; {SECOND} --public; {SECOND} --format json; {SECOND} --public --format json",
     "bundle checks": f"; {SECOND}; --format json",
     "bundle show": f"; {SECOND}; --format json; {SECOND} --format json",
+    "clade notes": "; --json",
     "dreams": f"; {SECOND}; --limit 2; --json",
     "golem death": SECOND,
     "golem due": "--dry-run; --dry-run --json",

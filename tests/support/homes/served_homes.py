@@ -39,6 +39,7 @@ def served(
     memory: bool = True,
     upkeep_seconds: float = 300.0,
     connections: int = 512,
+    **variables: str,
 ) -> Iterator[Served]:
     """Serve a home on a free port until the block ends.
 
@@ -48,11 +49,12 @@ def served(
     memory : whether the memory tools are on
     upkeep_seconds : time between passes that merge files of life events and run due consolidations
     connections : connections beyond this number get 503
+    variables : further environment variables of the server
     """
     issued = OwnerTokens(Home.open(root))
     tokens = {owner: issued.issue(owner, f"secret of {owner}", NOW) for owner in (*owners, None)}
     ours, theirs = CONTEXT.Pipe()
-    environ = {**os.environ, "BARDO_MEMORY_ENABLED": str(memory).lower()}
+    environ = {**os.environ, "BARDO_MEMORY_ENABLED": str(memory).lower(), **variables}
     process = CONTEXT.Process(target=_serve, args=(root, seconds, upkeep_seconds, connections, environ, theirs))
     process.start()
     theirs.close()
