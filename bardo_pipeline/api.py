@@ -345,7 +345,7 @@ def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) ->
     True
     """
     with _opened(home) as context:
-        return lineage_of(context, entry, golem_id)
+        return lineage_of(context, entry, golem_id, now=utc_now())
 
 
 def watch(

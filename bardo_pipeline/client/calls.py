@@ -221,7 +221,7 @@ class Calls(ABC, Generic[T]):
         domain : domain of the actions; rules of different domains are apart
         tick : tick of the record, so that a repeated call records it once; the next one by default
         observed_at : time of the action; now by default
-        parts : decision_tick, verified, ground_truth_source
+        parts : decision_tick, verified, ground_truth_source, entries_read (ids of entries read before the decision)
         """
         others = dict(alternatives) if isinstance(alternatives, Mapping) else dict.fromkeys(alternatives)
         report = {"situation": dict(situation), "action": action, "reward": reward, "alternatives": others, **parts,
@@ -311,13 +311,15 @@ def _envelope(line: bytes, signer: Signer) -> bytes:
 def _checked_draft(line: str, golem_id: str, report: Mapping[str, Any]) -> str:
     """Return a drafted record.
 
-    Raises SignatureError if golem, tick, domain or experience differ from the report, or a part in _UNREPORTED is not
-    empty.
+    Raises SignatureError if golem, tick, domain, experience or read entries differ from the report, or a part in
+    _UNREPORTED is not empty.
     """
     record = json.loads(line)
     tick, domain = report.get("tick", record["tick"]), record["observation"]["protocol"]
     expected = {"golem_id": golem_id, "tick": tick, "experiences": [_experience(report, tick)], **_UNREPORTED}
-    if {name: record.get(name) for name in expected} != expected or domain != report.get("domain", domain):
+    is_same = {name: record.get(name) for name in expected} == expected and domain == report.get("domain", domain)
+    read = [entry["entry_id"] for entry in record["retrieved_entries"]]
+    if not is_same or read != [*dict.fromkeys(report.get("entries_read", ()))]:
         raise SignatureError(f"golem {golem_id}: the server drafted another record than the report: nothing was signed")
     return line
 

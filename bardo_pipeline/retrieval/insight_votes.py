@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,11 +21,24 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.text_index import NONE, Doc, View
 
 
+class Change(NamedTuple):
+    """A change of an insight: its operation, the confidence after it, and the operation's event.
+
+    event: None for the first state of a text that no operation added, and for a preview.
+    """
+
+    at: datetime
+    operation: str
+    confidence_ppm: int
+    event: Mapping[str, Any] | None
+
+
 @dataclass(frozen=True)
 class KnownInsight:
     """An insight of a golem's own words, as of the newest event.
 
     text_ids: of its first content and of each edit, in the order of their moments; the last one has the content.
+    changes: from its first state on, in order.
     """
 
     insight_id: str
@@ -43,6 +56,7 @@ class KnownInsight:
     evidence: tuple[str, ...] = ()
     crossings: int = 0
     text_ids: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def confidence(self) -> float:
@@ -50,7 +64,11 @@ class KnownInsight:
         return self.confidence_ppm / PPM
 
     def after(self, operation: str, at: datetime, policy: Policy, row: Mapping[str, Any] | None = None) -> KnownInsight:
-        """Return the insight after a vote or an edit. row: content of the event of an edit."""
+        """Return the insight after a vote or an edit. row: content of the event; that of an edit is needed."""
+        after = self._after(operation, at, policy, row)
+        return replace(after, changes=(*self.changes, Change(at, operation, after.confidence_ppm, row)))
+
+    def _after(self, operation: str, at: datetime, policy: Policy, row: Mapping[str, Any] | None) -> KnownInsight:
         rules = policy.curator
         match operation:
             case "UPVOTE":
@@ -87,7 +105,8 @@ def insights_in(
         first = int(view.stands_for[row])
         if first != NONE and doc.doc_id not in added:
             confirmed = view.docs[first].doc_id
-            changes.append((doc.at, 0, edited.get(confirmed, confirmed), {"operation": "UPVOTE"}))
+            vote = {"operation": "UPVOTE", "event_id": doc.doc_id, "reason": "stored again in similar words"}
+            changes.append((doc.at, 0, edited.get(confirmed, confirmed), vote))
         else:
             insights[doc.doc_id] = _first_state(doc, added.get(doc.doc_id))
     for at, _, insight_id, change in sorted(changes, key=lambda change: change[:2]):
@@ -103,6 +122,7 @@ def _first_state(doc: Doc, added: Mapping[str, Any] | None) -> KnownInsight:
         doc.doc_id, stored["text"], stored["category"] or "general", stored["chain"], stored["pair"],
         ppm(doc.worth if added is None else added["confidence"]), doc.at, doc.at, text_ids=(doc.doc_id,),
     )  # fmt: skip
+    first = replace(first, changes=(Change(doc.at, "ADD", first.confidence_ppm, added),))
     if added is None:
         return first
     kept = {name: added[name] for name in ("source", "structure", "crossings")}

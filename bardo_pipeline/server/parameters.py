@@ -71,9 +71,9 @@ class SearchParameters(Parameters):
 
 
 class LineageParameters(Parameters):
-    """An entry whose evidence is traced."""
+    """An entry or a stored text whose evidence is traced."""
 
-    entry: EntryId
+    entry: str = Field(min_length=1, max_length=200, description="Id of an entry or a stored text, or a unique prefix.")
     golem: str | None = Field(None, description="Only this golem and its ancestors.")
 
 

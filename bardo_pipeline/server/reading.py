@@ -131,8 +131,9 @@ def search_reply(asked: Asked, given: SearchParameters) -> Reply:
 
 
 def lineage_reply(asked: Asked, given: LineageParameters) -> Reply:
-    """Trace an entry to the ticks that it was derived from."""
-    return Reply({"holdings": [asdict(holding) for holding in lineage_of(asked.context, given.entry, given.golem)]})
+    """Trace an entry to the ticks that it was derived from, or a stored text to the operations on it."""
+    holdings = lineage_of(asked.context, given.entry, given.golem, now=asked.now)
+    return Reply({"holdings": [asdict(holding) for holding in holdings]})
 
 
 def status_reply(asked: Asked, given: NoParameters) -> Reply:

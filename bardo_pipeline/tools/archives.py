@@ -104,6 +104,10 @@ class ArchivedInsight(Result):
     chain: Label | None = Field(None, description="Chain.")
     token_pair: Label | None = Field(None, description="Token pair.")
     crossings: int = Field(ge=0, le=1_000, description="Archives that the insight went through before this one.")
+    structure: Words | None = Field(
+        None,
+        description="Tool, chain, pair and sign of an insight that a consolidation made, which a later one compares.",
+    )
 
 
 class ArchivedStrategy(Result):
@@ -203,7 +207,7 @@ def _insights(call: ToolCall, confidence_min: float) -> list[ArchivedInsight]:
 def _archived_insight(insight: KnownInsight) -> ArchivedInsight:
     return ArchivedInsight(
         content=insight.content, category=insight.category, confidence=insight.confidence, chain=insight.chain,
-        token_pair=insight.token_pair, crossings=insight.crossings,
+        token_pair=insight.token_pair, crossings=insight.crossings, structure=insight.structure,
     )  # fmt: skip
 
 
@@ -267,10 +271,10 @@ def read_archive(call: ToolCall, path: str) -> tuple[str, GrimoireArchive]:
     try:
         packed = orjson.loads(raw)
         archive = GrimoireArchive.model_validate_json(orjson.dumps(packed["grimoire"]))
-        stated_hash = packed["content_hash"]
+        stated_hash, content = packed["content_hash"], canonical(packed["grimoire"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise ToolError(f"{path} is no archive of a grimoire: name a file that memory_export_grimoire wrote") from None
-    content_hash = hashlib.sha256(canonical(archive.model_dump())).hexdigest()
+    content_hash = hashlib.sha256(content).hexdigest()
     if content_hash != stated_hash:
         raise ToolError(f"{path} was altered after its export: export the grimoire again")
     return content_hash, archive
@@ -319,7 +323,7 @@ def _imported_events(call: ToolCall, archive: GrimoireArchive, confidence: float
             confidence=confidence * attenuation**insight.crossings,
             source="import",
             text_id=event.event_id,
-            structure=None,
+            structure=insight.structure,
             evidence=(),
             crossings=insight.crossings + 1,
             reason=f"imported from golem {archive.golem_id}",

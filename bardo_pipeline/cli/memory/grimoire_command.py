@@ -131,12 +131,12 @@ def _print_override(stores: DerivationContext, override: record_overrides.Record
 
 
 def lineage(
-    entry: Annotated[str, Argument(help="Entry id, or a unique prefix.")],
+    entry: Annotated[str, Argument(help="Id of an entry or a stored text, or a unique prefix.")],
     home: opt.Home = None,
     golem: Annotated[str | None, Option(help="Only this golem and its ancestors.")] = None,
     format: Annotated[str, format_option("tree", "json", help="tree or json.")] = "tree",
     embedder: opt.Embedder = None,
 ) -> None:
-    """Trace an entry through generations to the ticks that it was derived from."""
-    holdings = [asdict(held) for held in lineage_of(inspected(home, embedder), entry, golem)]
+    """Trace an entry through generations to the ticks that it was derived from, or a text to the operations on it."""
+    holdings = [asdict(held) for held in lineage_of(inspected(home, embedder), entry, golem, now=now())]
     show_report("lineage", holdings, as_json=format == "json")

@@ -27,6 +27,9 @@ def report_action(
     alternatives: Annotated[
         str, Option(help="Considered actions: a JSON list of names, or an object with the reward of each.")
     ] = "[]",
+    read: Annotated[
+        list[str] | None, Option(help="Entry that was read before the decision, by its id; repeat it for more.")
+    ] = None,
     domain: Annotated[str, Option(help="Domain of the actions.")] = GENERAL,
     tick: Annotated[int | None, Option(help="Tick of the record (default: the next one).")] = None,
     at: Annotated[str | None, Option("--at", help="Time of the action (ISO 8601, UTC; default: now).")] = None,
@@ -36,8 +39,9 @@ def report_action(
 ) -> None:
     """Record a situation, an action and its reward as the record of a tick."""
     reported = report(
-        _value("--situation", situation, dict), action, reward, alternatives=_value("--alternatives", alternatives)
-    )
+        _value("--situation", situation, dict), action, reward, alternatives=_value("--alternatives", alternatives),
+        entries_read=read or (),
+    )  # fmt: skip
     context, moment = open_context(home), now()
     opt.require_born(context, golem)
     signer = None if key is None else Signer(key_id, private_key_in(key))

@@ -101,7 +101,8 @@ def _add_holding(tree: Tree, held: Mapping[str, Any]) -> None:
         ticks = ", ".join(str(tick) for tick in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
         moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
         cause = f"; ticks {ticks}" if ticks else ""
-        decisions.add(escape(f"cycle {d['cycle']}: {d['operation']} ({moved}); {d['reason']}{cause}"))
+        when = f"{as_moment(d['at']):%Y-%m-%d %H:%M}" if d["cycle"] is None else f"cycle {d['cycle']}"
+        decisions.add(escape(f"{when}: {d['operation']} ({moved}); {d['reason']}{cause}"))
     if held["ticks"]:
         ticks_branch = branch.add(f"{len(held['ticks'])} ticks")
         for tick in held["ticks"][:_SHOWN_TICKS]:

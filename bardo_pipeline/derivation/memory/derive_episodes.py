@@ -160,8 +160,12 @@ def similar_with_times(
         require_born(context, golem_id)
     episodes = context.projections.growing("episodes")
     if not episodes.row_count:
+        is_due = any(closed > (episodes.done(golem) or 0) for golem, closed in closed_through(context).items())
         raise QueryError(
             f"there are no episodes of {context.embedder_name} yet: `bardo derive` derives those of closed cycles"
+            if is_due
+            else "no record of a closed cycle is an episode: `bardo search TEXT --store episodes` searches the texts "
+            "that runtimes stored"
         )
     if derives:
         refresh_index(context)

@@ -214,8 +214,8 @@ class SharedTexts:
         self, context: DerivationContext, golem_id: str, moment: datetime | None
     ) -> dict[str, KnownInsight]:
         operations = [
-            row["insight"] | {"at": row["observed_at"]}
-            for row in context.whole.life("InsightManaged", [golem_id]).select(["observed_at", "insight"]).to_pylist()
+            row["insight"] | {"at": row["observed_at"], "event_id": row["event_id"]}
+            for row in context.whole.life("InsightManaged", [golem_id]).to_pylist()
             if moment is None or row["observed_at"] <= moment
         ]
         known: dict[str, KnownInsight] = {}

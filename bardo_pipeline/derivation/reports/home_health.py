@@ -6,7 +6,7 @@ Source: X-11. Thresholds: HealthPolicy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -172,10 +172,10 @@ class Fault:
 
 
 def health_of(context: DerivationContext, now: datetime) -> Health:
-    """Measure a home at `now` (UTC)."""
-    received = intake(context.log, now)
+    """Measure a home at `now` (UTC); an owner's view counts what belongs to its golems."""
+    received, in_view = intake(context.log, now), golems_in_view(context.log, None)
     born, dead = context.life("GolemBorn"), context.life("DeathDeclared")
-    heads, never_taken = context.log.heads(), untaken(context.home, now)
+    heads = context.log.heads()
     names = set(born["golem_id"].to_pylist())
     episodes, cycles = (context.projections.growing(name) for name in ("episodes", "cycles"))
     curated_at = committed_at(cycles.table)
@@ -193,11 +193,10 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         curation=_lag(context, "curation", lambda golem_id: curated_through(context, golem_id), curated_at, now),
         episodes=_lag(context, "episodes", episodes.done, committed_at(episodes.table), now),
         journals=() if context.owner else tuple(journals(context.home, now, context.policy.writer)),
-        leases=leases(context.home),
-        spool=spool(context.home, now),
-        # The file may lie in the folder of another owner's golem, so one owner gets no name.
-        untaken=replace(never_taken, oldest=None) if context.owner else never_taken,
-        quarantine=quarantined(context.home, received.day, now, golems_in_view(context.log, None)),
+        leases=leases(context.home, in_view),
+        spool=spool(context.home, now, in_view),
+        untaken=untaken(context.home, now, in_view),
+        quarantine=quarantined(context.home, received.day, now, in_view),
         judgements=_judgements(context, now),
         successions=_successions(context),
         marts=_marts(context.home, curated_at, now),
@@ -265,7 +264,8 @@ def _marts(home: Home, curated_at: datetime | None, now: datetime) -> Marts | No
 def _embedding(context: DerivationContext) -> Embedding:
     checks = context.embedding_log.checks(name=context.embedder_name)
     waiting = context.embedding_log.unfinished(context.life("DerivationAdopted"))
-    target, index = None if waiting is None else waiting.name, _indexed(context)
+    target = None if waiting is None else waiting.name
+    index = None if context.owner else _indexed(context)  # one index for all golems
     if not checks:
         return Embedding(context.embedder_name, None, None, None, (), target, index)
     drift = checks[-1].drift

@@ -1,12 +1,14 @@
 """Lineage of an entry: its decisions, evidence ticks and bundles through all generations.
 
 Decisions name their evidence ticks; a received entry names its bundle, and the bundle names the golem that left it. A
-rule that covers other structures also depends on their ticks.
+rule that covers other structures also depends on their ticks. The lineage of a text in a runtime's own words states the
+operations on it (`text_lineage`).
 Source: X-2; architecture, law 6.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,6 +22,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries, retracted_dream_decisions
 from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.memory.text_states import TextState, texts_beginning
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
 from bardo_pipeline.grimoire.gas_bands import band_keys
@@ -51,6 +54,7 @@ class Holding:
 
     Parameters
     ----------
+    decisions : DECISION_FIELDS of each; those about a stored text have no cycle
     status : status of the entry; "withdrawn" if it is retracted (decisions and ticks are then the retracted ones)
     because : descriptions of the retractions that affected its decisions
     """
@@ -69,17 +73,30 @@ class Holding:
     because: tuple[str, ...] = ()
 
 
-def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = None) -> list[Holding]:
-    """Return the holdings of an entry in all golems, by generation.
+def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = None, *, now: datetime) -> list[Holding]:
+    """Return the holdings of an entry, or of a stored text, in all golems, by generation.
 
-    Raises QueryError if no entry or several entries match.
+    Raises QueryError if nothing or several entries or texts match.
 
     Parameters
     ----------
     entry : id or prefix of it
     golem_id : only this golem and its ancestors
+    now : time of recording of new vectors
     """
     entry_id = _resolve(context, entry)
+    if entry_id is None:
+        entry_id, holdings = _text_holdings(context, entry, now)
+    else:
+        holdings = _entry_holdings(context, entry_id)
+    if golem_id is not None:
+        holdings = _line(holdings, golem_id)
+        if not holdings:
+            raise QueryError(f"golem {golem_id} never held entry {entry_id}: omit --golem to list the golems that did")
+    return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
+
+
+def _entry_holdings(context: DerivationContext, entry_id: str) -> list[Holding]:
     only = pc.field("entry_id") == entry_id
     curation = context.projections.growing("curation")
     valid = pa.concat_tables([curation.read(only=only), dream_decisions(context, entry_ids=[entry_id])])
@@ -100,11 +117,39 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
             holdings.append(replace(former, status=WITHDRAWN, because=because))
         else:
             holdings.append(_never_received(context, golem, entry_id, born[golem], because))
-    if golem_id is not None:
-        holdings = _line(holdings, golem_id)
-        if not holdings:
-            raise QueryError(f"golem {golem_id} never held entry {entry_id}: omit --golem to list the golems that did")
-    return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
+    return holdings
+
+
+def _text_holdings(context: DerivationContext, text: str, now: datetime) -> tuple[str, list[Holding]]:
+    """Return the id and the holdings of a stored text. Raises QueryError unless exactly one id begins with `text`."""
+    ids, states = texts_beginning(context, text, now=now)
+    if not ids:
+        raise QueryError(
+            f"no entry begins with {text!r}, and no stored text: `bardo sql 'from fct_knowledge'` shows the ids of "
+            "entries, a search those of texts"
+        )
+    if len(ids) > 1:
+        raise QueryError(f"{len(ids)} texts begin with {text!r} ({', '.join(ids[:4])}, …): give more of the id")
+    born = birth_rows(context)
+    return ids[0], [_holding_of_text(state, born.get(state.golem_id, {})) for state in states]
+
+
+def _holding_of_text(state: TextState, born: Mapping[str, Any]) -> Holding:
+    """Return the holding of a stored text. born: content of its golem's birth."""
+    is_inherited = state.origin_golem_id != state.golem_id
+    return Holding(
+        golem_id=state.golem_id,
+        generation=born.get("generation"),
+        entry_id=state.text_id,
+        kind=state.sort,
+        status="active",
+        text=state.text,
+        confidence_ppm=state.changes[-1]["confidence_ppm"],
+        decisions=tuple({"cycle": None, "cause_ticks": (), **change} for change in state.changes),
+        ticks=(),
+        bundle_hash=born["bundle_hash"] if is_inherited else None,
+        from_golem_id=born["predecessor_id"] if is_inherited else None,
+    )
 
 
 def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.Array) -> pa.Table:
@@ -182,17 +227,16 @@ def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
     return result
 
 
-def _resolve(context: DerivationContext, entry: str) -> str:
+def _resolve(context: DerivationContext, entry: str) -> str | None:
+    """Return the id of the entry, None if no entry matches."""
     all_ids = set(known_entries(context)["entry_id"].to_pylist())
     all_ids |= set(context.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
     all_ids |= set(retracted_dream_decisions(context)["entry_id"].to_pylist())
     all_ids.update(*(cause.entry_ids for cause in context.left_out().causes))
     ids = sorted({i for i in all_ids if i.startswith(entry)})
-    if not ids:
-        raise QueryError(f"no entry begins with {entry!r}: `bardo sql 'from fct_knowledge'` shows their ids")
     if len(ids) > 1:
         raise QueryError(f"{len(ids)} entries begin with {entry!r} ({', '.join(ids[:4])}, …): give more of the id")
-    return ids[0]
+    return ids[0] if ids else None
 
 
 def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:

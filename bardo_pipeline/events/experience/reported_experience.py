@@ -28,6 +28,8 @@ from bardo_pipeline.events.record.model import (
 
 GENERAL = "general"
 RUNTIME = "runtime"
+UNSTATED = "unstated"
+"""Kind of a retrieved entry that a report names by its id alone; the marts state the kind of the entry."""
 
 M = TypeVar("M", bound="Report")
 
@@ -58,6 +60,12 @@ class Report(Part):
     )
     verified: bool = Field(True, description="Whether the reward was measured. An expected reward is no evidence.")
     ground_truth_source: Name = Field(RUNTIME, description="Source of the reward.")
+    entries_read: tuple[Name, ...] = Field(
+        (),
+        max_length=1_000,
+        description="Ids of the entries that the agent read before it chose the action, such as warnings and rules of "
+        "its advice.",
+    )
 
     def experience(self, tick: int) -> Experience:
         """Return the report as part of the record of a tick."""
@@ -94,7 +102,7 @@ def report(situation: Mapping[str, Any], action: str, reward: float, *, alternat
     situation : conditions at the decision, as words or whole numbers
     reward : from -1 for the worst result to 1 for the best one
     alternatives : names of actions that were considered, or each with the reward that it would have earned
-    parts : decision_tick, verified, ground_truth_source
+    parts : decision_tick, verified, ground_truth_source, entries_read
     """
     others = dict(alternatives) if isinstance(alternatives, Mapping) else dict.fromkeys(alternatives)
     return checked(Report, {"situation": situation, "action": action, "reward": reward, "alternatives": others} | parts)
@@ -133,7 +141,7 @@ def record_of(
 
     Raises
     ------
-    RecordError : a part is not valid
+    RecordError : a part is not valid, or a report names entries that were read at another tick
 
     Examples
     --------
@@ -144,12 +152,27 @@ def record_of(
     800000
     """
     given = {"golem_id": golem_id, "tick": tick, "observed_at": observed_at} | parts
+    reports = tuple(reports)
     try:
         experiences = tuple(each.experience(tick) for each in reports) or None
         built = {"observation": _nowhere(domain), "experiences": experiences}
+        given["retrieved_entries"] = (*parts.get("retrieved_entries", ()), *_entries_read(golem_id, tick, reports))
         return DecisionCycleRecord.model_validate(_NEUTRAL | built | given)
     except ValidationError as error:
         raise RecordError(f"golem {golem_id}, tick {tick}: {fault_of(error)}") from None
+
+
+def _entries_read(golem_id: str, tick: int, reports: Iterable[Report]) -> list[dict[str, Any]]:
+    """Return the entries that reports name, each once, as retrieved entries without a score."""
+    named: dict[str, None] = {}
+    for each in reports:
+        if each.entries_read and each.decision_tick not in (None, tick):
+            raise RecordError(
+                f"golem {golem_id}, tick {tick}: entries_read: a record states entries that were read at its tick, "
+                f"and the action was chosen at tick {each.decision_tick}: leave out decision_tick or entries_read"
+            )
+        named |= dict.fromkeys(each.entries_read)
+    return [{"entry_id": entry_id} | _UNSCORED for entry_id in named]
 
 
 def record_of_report(timed: TimedReport) -> DecisionCycleRecord:
@@ -186,6 +209,7 @@ def _nowhere(domain: str) -> dict[str, Any]:
     )
 
 
+_UNSCORED = {"kind": UNSTATED} | dict.fromkeys(("score", "semantic", "recency", "importance", "affect"), 0.0)
 _CALM = {"pleasure": 0.0, "arousal": 0.0, "dominance": 0.0}
 _NEUTRAL: dict[str, Any] = {
     "cycle_seen": 0, "derivation_id": None, "playbook_version": 0, "regime": "unknown", "tick_interval_seconds": 0,

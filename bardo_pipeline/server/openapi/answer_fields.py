@@ -55,6 +55,7 @@ _COUNTS = by_name(json_type("integer"))
 _ENTRY = of_columns(ENTRY_SCHEMA, "fct_knowledge", confidence="number")
 _ENTRY_NOW = of_columns(ENTRY_SCHEMA, "fct_knowledge", confidence_now_ppm="integer", half_life_days="number?")
 _DECISION = of_columns(DECISION_SCHEMA, "fct_knowledge")
+_CHANGE = of_columns(DECISION_SCHEMA, "fct_knowledge", cycle="integer?")
 _ATTEMPT = of_class(Advanced)
 _HIT = of_columns(HIT_SCHEMA, "fct_retrievals")
 _ASKED_HIT = of_columns(HIT_SCHEMA, "fct_retrievals", foretold_ppm="integer", witnesses="number")
@@ -205,8 +206,8 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
     "POST /v1/search": _FOUND,
     "GET /v1/lineage": {
         "holdings": (
-            arrays_of(of_class(Holding, decisions=arrays_of(only(_DECISION, DECISION_FIELDS)))),
-            "Each golem that holds the entry, with its evidence.",
+            arrays_of(of_class(Holding, decisions=arrays_of(only(_CHANGE, DECISION_FIELDS)))),
+            "Each golem that holds the entry or the text, with its evidence.",
         )
     },
     "GET /v1/reports/bloodstain": [_BLOODSTAIN, _PUBLIC_DEATH],

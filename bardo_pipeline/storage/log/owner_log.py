@@ -17,7 +17,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.authority import Door, Proof
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
 from bardo_pipeline.events.life.events import FREQUENT, LifeEvent
-from bardo_pipeline.events.life.ownership import Ownership, is_of_owner, visible_events
+from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership, is_of_owner, visible_events
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.home import Home
@@ -76,19 +76,27 @@ class LogOfOwner(EventLog):
 
     def _current(self) -> _Seen:
         version = super().life_version
-        if (
-            self._seen is not None
-            and self._seen.version != version
-            and not super().life(None, self._seen.version).num_rows
-        ):
-            self._seen = self._seen._replace(version=version)  # only frequent kinds were added
-        if self._seen is None or self._seen.version != version:
+        if self._seen is not None and self._seen.version != version:
+            self._seen = self._seen_later(self._seen, version)
+        if self._seen is None:
             events = super().life()
             ownership = Ownership.of(events)
             golems = ownership.golems_of(self.owner)
             visible = visible_events(events, self.owner, pa.array(sorted(golems), pa.string()))
             self._seen = _Seen(version, ownership, golems, visible)
         return self._seen
+
+    def _seen_later(self, seen: _Seen, version: int) -> _Seen | None:
+        """Return what the owner sees at a later version, from the new events alone; None if they change owners."""
+        fresh = super().life(None, seen.version)
+        if not fresh.num_rows:  # only frequent kinds were added
+            return seen._replace(version=version)
+        if pc.any(pc.is_in(fresh["kind"], value_set=pa.array(DECIDING_OWNERS))).as_py():
+            return None
+        # A compaction makes older events look new.
+        fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=seen.events["event_id"])))
+        visible = visible_events(fresh, self.owner, pa.array(sorted(seen.golems), pa.string()))
+        return seen._replace(version=version, events=pa.concat_tables([seen.events, visible]).combine_chunks())
 
     def _visible(self, golems: Collection[str] | None) -> list[str]:
         return sorted(self.golems if golems is None else self.golems.intersection(golems))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from stat import S_ISREG
+from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
@@ -23,7 +24,7 @@ from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import TAKING, never_taken, shown, waiting
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, read_limits
-from bardo_pipeline.storage.leases import stale_leases
+from bardo_pipeline.storage.leases import lease_path, stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _COMMITS_FIRST = 8  # commits read at first; the number grows fourfold until they span the period
@@ -110,16 +111,23 @@ def _age(oldest_at: datetime | None, now: datetime) -> float | None:
     return None if oldest_at is None else max(0.0, (now - oldest_at).total_seconds())
 
 
-def spool(home: Home, now: datetime) -> Backlog:
-    """Return the files in the spool, including those being taken in."""
-    return backlog([folder / name for name in waiting(home) for folder in (home.spool, home.spool / TAKING)], now)
+def spool(home: Home, now: datetime, golems: Collection[str] | None = None) -> Backlog:
+    """Return the files in the spool, including those being taken in; of all, or in the folders of these golems."""
+    names = [name for name in waiting(home) if _is_in_view(name, golems)]
+    return backlog([folder / name for name in names for folder in (home.spool, home.spool / TAKING)], now)
 
 
-def untaken(home: Home, now: datetime) -> NeverTaken:
-    """Return the files in the spool that no ingestion takes."""
-    aged = [(_age(datetime.fromtimestamp(s.st_mtime, UTC), now), path) for path, s in statuses(never_taken(home))]
+def untaken(home: Home, now: datetime, golems: Collection[str] | None = None) -> NeverTaken:
+    """Return the files in the spool that no ingestion takes; of all, or in the folders of these golems."""
+    paths = [path for path in never_taken(home) if _is_in_view(path.relative_to(home.spool), golems)]
+    aged = [(_age(datetime.fromtimestamp(s.st_mtime, UTC), now), path) for path, s in statuses(paths)]
     seconds, oldest = max(aged, default=(None, None))
     return NeverTaken(len(aged), None if oldest is None else shown(oldest.relative_to(home.spool)), seconds)
+
+
+def _is_in_view(name: Path, golems: Collection[str] | None) -> bool:
+    """Return whether a file of the spool is in the folder of one of these golems. Any file is in view of None."""
+    return golems is None or (len(name.parts) > 1 and unquote(name.parts[0]) in golems)
 
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
@@ -183,10 +191,13 @@ def quarantined(home: Home, taken_in_a_day: int, now: datetime, golems: Collecti
     return Quarantined(len(moments), day, day / (day + taken_in_a_day) if day else 0.0)
 
 
-def leases(home: Home) -> Leases:
-    """Count the leases of live and of dead writers."""
-    stale_count = len(stale_leases(home))
-    return Leases(len(list(home.leases.glob("*.lease"))) - stale_count, stale_count)
+def leases(home: Home, golems: Collection[str] | None = None) -> Leases:
+    """Count the leases of live and of dead writers, of all golems or of these."""
+    named = set(home.leases.glob("*.lease"))
+    if golems is not None:
+        named &= {lease_path(home, golem_id) for golem_id in golems}
+    stale_count = len(named.intersection(stale_leases(home)))
+    return Leases(len(named) - stale_count, stale_count)
 
 
 def _is_locked(path: Path) -> bool:

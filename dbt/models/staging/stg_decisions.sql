@@ -30,6 +30,10 @@ decided as (
     from records
     join reported using (golem_id, tick)
     where (turn = 1 and reported.action = coalesce(records.action.action_type, records.decision)) is not true
+),
+warnings as (
+    select golem_id, tick, list(entry_id order by rank) as warnings_shown
+    from {{ ref('stg_retrievals') }} where kind = 'warning' group by golem_id, tick
 )
 select
     golem_id, tick,
@@ -40,13 +44,12 @@ select
     action.tool_name, action.status as action_status, action.block_reason, is_executed,
     action.value_micros, action.gas_cost_micros, pnl_impact_micros,
     list_transform(retrieved_entries, lambda entry: entry.entry_id) as entries_shown,
-    list_transform(
-        list_filter(retrieved_entries, lambda entry: entry.kind = 'warning'), lambda entry: entry.entry_id
-    ) as warnings_shown,
+    coalesce(warnings_shown, []) as warnings_shown,
     -- bardo_pipeline/heartbeat/refusals.py names the warning that stopped an action.
     nullif(regexp_extract(
         action.block_reason, '^a warning stands against acting here: (\S+)$', 1
     ), '') as blocking_entry_id,
     reported_action is null as is_of_record, situation, reward_ppm, alternatives as reported_alternatives, verified as is_measured, report_tick, reported_at
 from decided
+left join warnings using (golem_id, tick)
 cross join {{ ref('stg_policy') }}

@@ -23,6 +23,7 @@ from bardo_pipeline.derivation.memory.free_texts import (
 )
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, _indexes, open_texts, shared_texts
+from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
@@ -303,6 +304,11 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
     found_by_third = search_texts(context, "gas", now=NOW, golem_ids=[late], sorts=["insight"]).hits
     assert [hit.retained for hit in found_by_third] == [pytest.approx((0.7 * 0.85 + 0.1) * 0.85)]
     assert found_by_third[0].origin_golem_id == founder
+    line = lineage_of(context, insight.text_id, now=NOW)
+    assert [(held.golem_id, held.from_golem_id) for held in line] == [(founder, None), (heir, founder), (late, heir)]
+    assert [held.decisions[0]["operation"] for held in line] == ["stored", "received", "received"]
+    assert [held.confidence_ppm for held in line] == [700_000, 695_000, 590_750]
+    assert lineage_of(context, insight.text_id, heir, now=NOW) == line[:2]
     for _ in ("with the open index", "without one"):
         hits = ask(context, golem_moment(context, late), "when does gas double?", now=NOW).hits
         assert hits.select(["text", "confidence_ppm"]).to_pylist() == [{"text": rule, "confidence_ppm": 590_750}]

@@ -46,6 +46,7 @@ from tests.support.homes.served_homes import served
 from tests.support.homes.server_routes import compare
 from tests.support.homes.spool_homes import Place
 from tests.support.homes.tool_homes import ToolHome
+from tests.support.processes.bardo_command import bardo
 from tests.support.processes.notebook import answers
 from tests.support.records.log_queries import died
 from tests.unit.curator.test_reports import START, at, fitting_tools, life
@@ -193,23 +194,33 @@ def test_analysts_see_which_warnings_a_reporting_runtime_obeyed(lived: LivedHome
     (warning,) = (rule.entry_id for rule in rules if rule.conditions == (("task", "sum"),))
     shown = {"entry_id": warning, "kind": "warning", "score": 0.9, "semantic": 0.9, "recency": 1.0, "importance": 1.0,
              "affect": 0.5}  # fmt: skip
-    told = {
-        1_001: report(SUM, "calculator", 0.75, alternatives={"search": -0.5}),
-        1_002: report(SUM, "search", -0.25, alternatives={"calculator": 0.5}),
-        1_003: report({"task": "chat"}, "memory", 0.25, alternatives={"search": 0.0}),
-    }
     with EventWriter.open(home, lived.golem, drain="thread") as writer:
-        for tick, each in told.items():
-            writer.append(record_of(lived.golem, tick, at(tick), [each], domain="tools", retrieved_entries=[shown]))
+        told = report({"task": "chat"}, "memory", 0.25, alternatives={"search": 0.0})
+        writer.append(record_of(lived.golem, 1_001, at(1_001), [told], domain="tools", retrieved_entries=[shown]))
+    with served(home.root, OWNER) as running, Client(running.url, running.tokens[OWNER], golem=lived.golem) as client:
+        read = [row["entry_id"] for row in client.warnings_for("search", {"task": "sum"})["warnings"]]
+        assert warning in read
+        parts = {"domain": "tools", "observed_at": at(1_002), "entries_read": [warning, "no-entry", warning]}
+        client.experience(SUM, "calculator", 0.75, alternatives={"search": -0.5}, **parts)
+    spoken = spooled(1_003, golem_id=lived.golem, domain="tools", situation=SUM, action="search", reward=-0.25,
+                     alternatives={"calculator": 0.5}, entries_read=[warning])  # fmt: skip
+    (home.spool / "c.experience.jsonl").write_bytes(spoken + b"\n")
+    bardo("spool", "take", home=home.root)
     context = DerivationContext.open(home.root)
     build_warehouse(context.home, context.derivation_id, context.policy)
     context.log.close()
     assert query(home, "select count(*) from fct_decisions")[1] == [(1_003,)]
     names = "decision, alternatives, warnings, warning_effect, reward, effect_ppm, prevented_loss_ppm, is_verified"
     assert query(home, f"select {names} from fct_decisions where len(entries_shown) > 0 order by tick")[1] == [
+        ("memory", ["search"], [], "none", 0.25, 250_000, 0, True),
         ("calculator", ["search"], [warning], "heeded", 0.75, 1_250_000, 1_250_000, True),
         ("search", ["calculator"], [warning], "ignored", -0.25, -750_000, 0, True),
-        ("memory", ["search"], [], "none", 0.25, 250_000, 0, True),
+    ]
+    assert query(home, "select tick, entry_id, kind, score from fct_retrievals order by tick, rank")[1] == [
+        (1_001, warning, "warning", 0.9),
+        (1_002, warning, "warning", 0.0),
+        (1_002, "no-entry", "unstated", 0.0),
+        (1_003, warning, "warning", 0.0),
     ]
     sentences = next(iter(answers(home.root, tmp_path).values())).sentence
     assert "1 of 1 warnings prevented more rewards than they missed: obeying prevented +1.25" in sentences

@@ -147,6 +147,7 @@ ALTERED = {
     "an expected reward": ('"verified":true', '"verified":false'),
     "another domain": ('"protocol":"tools"', '"protocol":"lending"'),
     "an outcome": ('"outcome":null', '"outcome":{}'),
+    "another entry that was read": ('"entry_id":"e-1"', '"entry_id":"e-2"'),
 }
 
 
@@ -154,7 +155,8 @@ ALTERED = {
 def test_the_client_signs_no_record_that_the_server_drafted_otherwise(
     server: Served, golem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = RATES | {"situation": {"task": "sum", "is_long": True, "terms": 3}, "alternatives": {"wait": 0.1}}
+    given = RATES | {"situation": {"task": "sum", "is_long": True, "terms": 3}, "alternatives": {"wait": 0.1},
+                     "entries_read": ["e-1"]}  # fmt: skip
     with agent(server, golem) as memory:
         send = memory._send
         for old, new in ALTERED.values():

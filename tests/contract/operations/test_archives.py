@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ToolError
+from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.support.homes.tool_homes import ToolHome, tool_home
@@ -108,6 +110,26 @@ def test_imported_episodes_are_consolidated_first(home: ToolHome) -> None:
     home.call("memory_import_grimoire", golem=home.other, path=path)
     done = home.call("memory_consolidate", golem=home.other, max_episodes=3)
     assert done.insights[0].content.startswith("swap on base pays")
+
+
+@pytest.mark.full
+def test_the_consolidation_of_imported_episodes_votes_for_the_imported_insight(home: ToolHome, tmp_path: Path) -> None:
+    home.call("memory_consolidate")
+    path = home.call("memory_export_grimoire").path
+    home.wait(hours=1)
+    home.call("memory_import_grimoire", golem=home.other, path=path)
+    done = home.call("memory_consolidate", golem=home.other)
+    assert (done.insights_created, done.insights_reinforced) == (0, 1)
+    (confidence,) = (c for content, c in knowledge(home, home.other).items() if content.startswith("swap on base"))
+    assert confidence == pytest.approx(0.5), "one vote for what starts at 0.4"
+    packed = orjson.loads(Path(path).read_bytes())
+    for insight in packed["grimoire"]["insights"]:
+        del insight["structure"]  # as earlier versions wrote
+    packed["content_hash"] = hashlib.sha256(canonical(packed["grimoire"])).hexdigest()
+    earlier = tmp_path / "earlier.json"
+    earlier.write_bytes(canonical(packed))
+    heir = tool_home(tmp_path / "heir")
+    assert heir.call("memory_import_grimoire", path=str(earlier)).insights_imported == 3
 
 
 def test_decayed_episodes_and_weak_insights_stay_out_unless_requested(home: ToolHome) -> None:

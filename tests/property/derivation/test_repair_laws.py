@@ -347,7 +347,7 @@ def test_a_strike_withdraws_entries_from_later_generations(tmp_path: Path) -> No
     derive_all_again(stores)
     assert remains(stores) == []
     assert fingerprints(stores) == rebuilt_fingerprints(stores, tmp_path / "beside")
-    states = {h.golem_id: h.status for h in lineage_of(stores, entry)}
+    states = {h.golem_id: h.status for h in lineage_of(stores, entry, now=NOW)}
     assert {states[g] for g in losing if entry in lost_by(done, g)} == {"withdrawn"}
 
 

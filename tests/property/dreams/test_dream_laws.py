@@ -142,7 +142,7 @@ def test_a_late_strike_removes_dreams_and_lessons_of_struck_records(tmp_path: Pa
     lost = learned - lessons_by_golem(stores)
     assert lost
     for golem_id, entry_id in lost:
-        (held,) = lineage_of(stores, entry_id)
+        (held,) = lineage_of(stores, entry_id, now=NOW)
         assert (held.golem_id, held.status) == (golem_id, "withdrawn")
         assert "created" in [decision["operation"] for decision in held.decisions]
         assert held.because
@@ -291,7 +291,7 @@ def test_a_lesson_is_asked_searched_listed_and_shared_above_the_clade_threshold(
 def test_the_lineage_of_a_lesson_leads_to_recorded_failures_and_outcomes(whole: DerivationContext) -> None:
     known = whole.projections.read("lessons")
     for row in known.to_pylist():
-        (held,) = lineage_of(whole, row["entry_id"])
+        (held,) = lineage_of(whole, row["entry_id"], now=NOW)
         operations = [d["operation"] for d in held.decisions]
         assert (held.golem_id, held.status) == (row["golem_id"], row["status"])
         assert "staged" in operations[: operations.index("created")]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline import birth, open_home, store_episode
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
-from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW, copy_home
+from tests.scenario.cli.test_cures import cure_in
 from tests.support.processes.bardo_command import bardo
 
 QUESTION = "liquidity moved in a falling trend"
@@ -83,11 +84,20 @@ def test_an_invalid_question_is_refused_with_a_hint(searched_home: Path, words: 
     assert hint in bardo(*shlex.split(words), home=searched_home, expect=2)
 
 
-def test_a_home_without_episodes_is_refused_with_a_hint(tmp_path: Path) -> None:
+def test_a_home_without_episodes_is_refused_with_a_hint(small_home: Path, tmp_path: Path) -> None:
     assert "bardo demo" in bardo("similar", "gas", home=tmp_path / "none", expect=2)
     assert not (tmp_path / "none").exists()
-    home = Home.create(tmp_path / "home", Policy(), NOW)
-    assert "there are no episodes of minilm yet: `bardo derive`" in bardo("similar", "gas", home=home.root, expect=2)
+    due = copy_home(small_home, tmp_path / "due")
+    shutil.rmtree(due / "derivations")
+    assert "there are no episodes of minilm yet: `bardo derive`" in bardo("similar", "gas", home=due, expect=2)
+
+
+def test_a_home_of_texts_alone_leads_to_the_command_that_searches_them(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home")
+    golem = birth(home, owner="me", lineage="agent/1", at=NOW)
+    store_episode(home, golem, "Gas doubled at noon.", at=NOW)
+    cure = cure_in(bardo("similar", "gas", home=home.root, expect=2), "search", TEXT="gas")
+    assert "Gas doubled at noon." in bardo(*cure, home=home.root)
 
 
 @pytest.mark.full

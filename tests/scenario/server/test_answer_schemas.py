@@ -96,6 +96,9 @@ def test_each_answer_to_a_write_has_the_stated_fields_and_no_other(
     for path, body in sent.items():
         answer = asks.post(path.format(golem_id="g-reports"), json=body)
         compare(answer, paths[path]["post"], document)
+        for stored in answer.json().get("stored", ()):
+            traced = asks.get("/v1/lineage", params={"entry": stored["episode_id"]})
+            compare(traced, paths["/v1/lineage"]["get"], document)
     (line,) = asks.post("/v1/golems/g-reports/drafts", json=report).json()["records"]
     compare(asks.post("/v1/records", content=line), paths["/v1/records"]["post"], document)
     event = life_event("g-reports", NOW, StoredText(sort="insight", text="Grey skies clear.")).model_dump_json()

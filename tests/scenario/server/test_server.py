@@ -22,8 +22,9 @@ from bardo_pipeline.client import AsyncClient, Client, running_server
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoServerError, ServerError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW, copy_home
 from tests.support.homes.served_homes import Served, served
@@ -351,12 +352,27 @@ def test_metrics_are_the_figures_of_status(server: Served, home: Path) -> None:
 
 
 @pytest.mark.row("X-11", "X-12")
-def test_an_owner_learns_no_name_of_a_file_that_is_never_taken(server: Served, home: Path, pearl: Belongings) -> None:
-    stray = Home.open(home).spool / f"{pearl.golem}.txt"
-    stray.write_text("no line")
-    for owner, name in ((None, stray.name), (CORAL, None)):
-        untaken = get(server, "/v1/status", owner).json()["health"]["untaken"]
-        assert (untaken["files"], untaken["oldest"]) == (1, name), owner
+def test_the_status_of_an_owner_counts_what_belongs_to_its_golems(
+    server: Served, home: Path, pearl: Belongings
+) -> None:
+    opened = Home.open(home)
+    kept = [Lease(opened, pearl.golem, "writer"), Lease(opened, "g-unborn", "writer")]
+    files = [opened.spool / n for n in (f"{pearl.golem}/a.jsonl", f"{pearl.golem}/note.txt", "b.jsonl", "note.txt")]
+    for file in files:
+        make_folder(file.parent)
+        file.write_text("no line")
+    try:
+        of_pearl = f"{pearl.golem}/note.txt"
+        for owner, count, names in ((None, 2, {of_pearl, "note.txt"}), (PEARL, 1, {of_pearl}), (CORAL, 0, {None})):
+            health = get(server, "/v1/status", owner).json()["health"]
+            counts = health["leases"]["held"], health["spool"]["files"], health["untaken"]["files"]
+            assert counts == (count, count, count), owner
+            assert health["untaken"]["oldest"] in names
+    finally:
+        for lease in kept:
+            lease.release()
+        for file in files:
+            file.unlink()
 
 
 @pytest.mark.row("X-11", "X-12")

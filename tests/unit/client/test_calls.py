@@ -70,7 +70,7 @@ CASES: list[tuple[type[BaseModel], Callable[[Unsent], Call]]] = [
         ReportParameters,
         lambda c: c.experience(
             SITUATION, "swap", 0.5, alternatives={"hold": 0.1}, domain="tools", tick=8, observed_at=AT,
-            decision_tick=7, verified=False, ground_truth_source="receipt",
+            decision_tick=7, verified=False, ground_truth_source="receipt", entries_read=["e-1"],
         ),
     ),
 ]  # fmt: skip

@@ -300,12 +300,12 @@ def test_the_lineage_of_a_wider_rule_contains_the_ticks_of_its_parts(tmp_path: P
     rows = Life("g-1", BOTH, (0,), timedelta(minutes=1), 2 * SPAN).rows()
     stores.log.append(full(rows), writer="w", segment=1, recorded_at=at)
     derive_curation(stores)
-    (held,) = lineage_of(stores, entry_id("g-1", NOT_DEAR.key))
+    (held,) = lineage_of(stores, entry_id("g-1", NOT_DEAR.key), now=at)
     assert [d["operation"] for d in held.decisions] == ["generalized"]
     assert [tick.tick for tick in held.ticks] == list(range(1, 2 * SPAN + 1)), (
         "including the cycle before it was created"
     )
-    (part,) = lineage_of(stores, entry_id("g-1", SQUALL.structure.key))
+    (part,) = lineage_of(stores, entry_id("g-1", SQUALL.structure.key), now=at)
     assert (part.status, part.decisions[-1]["operation"]) == ("folded", "folded")
 
 

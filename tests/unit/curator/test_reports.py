@@ -224,6 +224,19 @@ def test_given_parts_of_a_record_are_kept() -> None:
     assert (record.regime, record.cycle_seen, record.tier) == ("volatile", 3, "T0")
 
 
+def test_a_report_names_the_entries_that_were_read_at_its_own_tick() -> None:
+    shown = {"entry_id": "e-0", "kind": "warning", "score": 0.5} | dict.fromkeys(
+        ("semantic", "recency", "importance", "affect"), 0.5
+    )
+    first, second = (report({}, "act", 1, entries_read=read) for read in (["e-2", "e-1"], ["e-1", "e-3"]))
+    record = told(1, first, second, retrieved_entries=[shown])
+    read = [(entry.entry_id, entry.kind, entry.score) for entry in record.retrieved_entries]
+    assert read == [("e-0", "warning", 0.5), *((entry_id, "unstated", 0.0) for entry_id in ("e-2", "e-1", "e-3"))]
+    assert told(7, report({}, "act", 1, decision_tick=7, entries_read=["e-1"])).retrieved_entries
+    with pytest.raises(RecordError, match=r"tick 7: entries_read: .* tick 5: leave out decision_tick or entries_read"):
+        told(7, report({}, "act", 1, decision_tick=5, entries_read=["e-1"]))
+
+
 @pytest.mark.parametrize(
     ("situation", "reward", "parts", "fault"),
     [
