@@ -261,14 +261,16 @@ class Fleet:
     def _init_gating(self, policy: Policy) -> None:
         """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.
 
-        expert_losses: as in gating.expert_weights. boundaries: alpha and beta [2, boundaries, golems]. drawn: sampled
-        boundaries of the ticks of this delta. is_taught: whether the golem inherited this state. past_*: by position
-        on the tape modulo `past`. past_tier: before exploration. past_closed: tick that closed the trial, 0 for none.
+        expert_losses, expert_rounds: as in gating.expert_weights; expert_weights follow from them. boundaries: alpha
+        and beta [2, boundaries, golems]. drawn: sampled boundaries by position on the tape modulo a delta. is_taught:
+        whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier: before
+        exploration. past_closed: tick that closed the trial, 0 for none.
         """
         rules = policy.gating
         past = 2 * rules.delta_ticks + rules.window_ticks + 1 if policy.gate.mode == "learned" else 0
         self.contradiction, self.is_taught = self._reals(fill=np.nan), self._flags()
         self.expert_losses, self.expert_rounds = self._reals(len(EXPERTS)), self._ints()
+        self.expert_weights = self._reals(len(EXPERTS), fill=1.0 / len(EXPERTS))
         self.boundaries = prior_boundaries(rules, self.size)
         self.drawn = self._reals(min(past, rules.delta_ticks), len(rules.boundary_priors))
         self.past_signals, self.past_tier = self._reals(past, len(EXPERTS)), self._ints(past)

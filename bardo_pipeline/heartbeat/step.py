@@ -170,7 +170,7 @@ def _wake(
     imminent = gate.transition_imminent(fleet.composite, policy)
     tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
     unforced = forced == gate.UNFORCED
-    weighing = None if signals is None else weigh(fleet, signals, unforced, policy)
+    weighing = None if signals is None else weigh(fleet, tape, t, signals, unforced, policy)
     if weighing is not None:
         tier = np.where(weighing.decided, np.where(weighing.explored, T1, weighing.discarded), tier)
     unforced_t1 = fleet.alive & (tier == T1) & unforced & (fleet.follow_ups == 0)

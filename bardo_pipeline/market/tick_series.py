@@ -17,6 +17,7 @@ from bardo_pipeline.market.market import Market, Reserves
 from bardo_pipeline.market.regime import features, schedule
 from bardo_pipeline.market.return_topology import returns_distance
 from bardo_pipeline.market.uniswap_v3 import sqrt_price
+from bardo_pipeline.mortality.random_streams import STREAM_EXPLORE, seed_of, uniform
 from bardo_pipeline.policy import Policy
 
 
@@ -75,6 +76,11 @@ class Tape:
     def topology(self) -> Float64Array:
         """Distance of the latest returns from those before, in mean deviations; NaN without enough ticks."""
         return returns_distance(self.price_return, *self.topology_windows)
+
+    @cached_property
+    def exploration_luck(self) -> Float64Array:
+        """Numbers in [0, 1) that decide which ticks the golems of this market explore; each is of its event time."""
+        return uniform(seed_of(self.market.name), self.at_us, STREAM_EXPLORE)
 
 
 def tape_of(market: Market, policy: Policy) -> Tape:

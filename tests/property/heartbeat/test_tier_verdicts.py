@@ -18,6 +18,7 @@ import pytest
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gating.boundaries import sampled
 from bardo_pipeline.heartbeat.gating.expert_signals import note_contradictions
 from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
 from bardo_pipeline.heartbeat.recall_table import nothing_known
@@ -28,6 +29,7 @@ from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_faults, gate_of
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
 from bardo_pipeline.market.tick_series import tape_of
+from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import GatePolicy, GatingPolicy, Policy
 from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
@@ -98,6 +100,36 @@ def test_every_reason_of_the_learned_gate_agrees_with_its_figures() -> None:
     records = learned().records
     assert stated_in_rules(records) == len(records)
     assert contradictions(records) == []
+
+
+@pytest.mark.row("HB-7")
+def test_the_golems_of_a_market_explore_the_discarded_ticks_that_its_luck_names() -> None:
+    tape = tape_of(lively_market(1_100), LIVELY)
+    named = set(tape.at_us[tape.exploration_luck < LIVELY.gating.explore_share].tolist())
+    assert 0.5 < len(named) / tape.ticks / LIVELY.gating.explore_share < 2.0
+    shared = Counter[int]()
+    for row in learned().rows:
+        at_us, figures = int(row["observed_at"].timestamp()) * 1_000_000, row["gating"]
+        limit = figures["boundary_t1"]["threshold"]
+        discarded = limit is not None and figures["composite"] <= limit
+        settled = "stays out" in row["gating_reason"]
+        assert figures["explored"] is (discarded and at_us in named and not settled)
+        shared[at_us] += figures["explored"]
+    assert max(shared.values()) > 1
+
+
+@pytest.mark.row("HB-7", "HB-6")
+def test_the_thresholds_of_a_record_follow_from_its_boundaries_the_golems_seed_and_its_mood() -> None:
+    for golem_id, rows in lives().items():
+        ticks = np.array([tick for tick, row in rows.items() if row["gating"]["boundary_t1"]["threshold"] is not None])
+        seeds = np.full(len(ticks), seed_of(golem_id))
+        shapes = np.array([recorded(rows[tick])[1] for tick in ticks]).transpose(2, 1, 0)
+        drawn = sampled(seeds, ticks[None], shapes)[0].T
+        for tick, draws in zip(ticks.tolist(), drawn.tolist(), strict=True):
+            mood = rows[tick]["pad_before"]
+            expected = twin.thresholds(draws, mood["arousal"], mood["dominance"], LIVELY.gating)
+            found = [rows[tick]["gating"][f"boundary_{name}"]["threshold"] for name in ("t2", "t1", "t0")]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 Change = Callable[[dict[str, Any]], None]
