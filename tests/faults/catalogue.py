@@ -36,6 +36,8 @@ LEARNED = "tests/unit/heartbeat/test_learned_loans.py"
 CLOSING = "test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral"
 VERDICTS = "tests/property/heartbeat/test_tier_verdicts.py"
 LEARNING = (f"{VERDICTS}::test_weights_and_boundaries_follow_from_the_verdicts_on_the_records",)
+EXPLORING = f"{VERDICTS}::test_the_golems_of_a_market_explore_the_discarded_ticks_that_its_luck_names"
+DRAWING = f"{VERDICTS}::test_the_thresholds_of_a_record_follow_from_its_boundaries_the_golems_seed_and_its_mood"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -229,9 +231,14 @@ FAULTS = (
     Fault("the learned gate acts from birth", "HB-7", f"{_GATING}/learned_gate.py",
           "grown = fleet.is_taught | (fleet.tick > policy.gate.attention_after_ticks)", "grown = fleet.tick > 0",
           (f"{VERDICTS}::test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once",)),
-    Fault("discards are never explored", "HB-7", f"{_GATING}/learned_gate.py", "STREAM_EXPLORE) < rules.explore_share",
-          "STREAM_EXPLORE) < 0.0", LEARNING),
-    Fault("a later verdict scores no tick again", "HB-7", f"{_GATING}/tier_verdicts.py",
+    Fault("discards are never explored", "HB-9", f"{_GATING}/learned_gate.py",
+          "tape.exploration_luck[t] < rules.explore_share", "tape.exploration_luck[t] < 0.0 * rules.explore_share",
+          (EXPLORING,)),
+    Fault("weights are those of the delta before", "HB-9", f"{_GATING}/tier_verdicts.py",
+          "    fleet.expert_weights[:, golem] = expert_weights", "    _ = expert_weights", LEARNING),
+    Fault("a tick has the boundaries of the next one", "HB-6", f"{_GATING}/learned_gate.py",
+          "((t + later) % span)", "((t + later + 1) % span)", (DRAWING,)),
+    Fault("a later verdict scores no tick again", "HB-9", f"{_GATING}/tier_verdicts.py",
           'missed[:span] &= (is_late & ~past["missed"])[:span]', "missed[:span] = False", LEARNING),
     Fault("tiers are never judged", "HB-7", _STEP, "        judge_tiers(fleet, t, policy)\n", "        pass\n",
           LEARNING),

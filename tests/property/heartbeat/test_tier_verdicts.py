@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -30,35 +29,13 @@ from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_fa
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
-from bardo_pipeline.policy import GatePolicy, GatingPolicy, Policy
 from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
-from tests.support.fleets.memory_fleets import FOUNDING, Lived, live, lively_market
+from tests.support.fleets.gated_fleets import GATED as LIVELY
+from tests.support.fleets.gated_fleets import learned, lives
+from tests.support.fleets.memory_fleets import lively_market
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.knowledge.handmade_bundles import bundle_of
-
-LIVELY = Policy(
-    gate=GatePolicy(mode="learned"),
-    gating=GatingPolicy(
-        boundary_priors=((3.0, 3.0), (2.0, 4.0), (1.0, 5.0)), boundary_memory=0.8, explore_share=0.05,
-        event_error_min=0.4, event_loss_min=0.004, effect_min_ppm=100,
-    ),
-)  # fmt: skip
-
-
-@cache
-def learned() -> Lived:
-    """Golems with the learned gate, whose boundaries let every kind of tick through."""
-    return live(lively_market(1_100), lineages=range(4), founding=FOUNDING, policy=LIVELY)
-
-
-@cache
-def lives() -> dict[str, dict[int, dict[str, Any]]]:
-    """The records of each golem by tick."""
-    rows: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for row in learned().rows:
-        rows[row["golem_id"]][row["tick"]] = row
-    return rows
 
 
 def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
@@ -68,7 +45,7 @@ def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
     return [figures["weights"][name] for name in twin.EXPERTS], [[b["alpha"], b["beta"]] for b in boundaries]
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-9")
 def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> None:
     rules, counted = LIVELY.gating, Counter[tuple[str, str]]()
     for rows in lives().values():
@@ -102,7 +79,7 @@ def test_every_reason_of_the_learned_gate_agrees_with_its_figures() -> None:
     assert contradictions(records) == []
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-9")
 def test_the_golems_of_a_market_explore_the_discarded_ticks_that_its_luck_names() -> None:
     tape = tape_of(lively_market(1_100), LIVELY)
     named = set(tape.at_us[tape.exploration_luck < LIVELY.gating.explore_share].tolist())
