@@ -8,10 +8,12 @@ with ticks as (
     where gating is not null and not {{ left_out('cycles', source('home', 'left_out')) }}
 ),
 chosen as (
-    -- An explored tick counts with the tier that it would have had. A tick that the playbook settled was not decided.
+    -- An explored tick counts with the tier that it would have had. A boundary did not decide a tick that the playbook
+    -- settled, or that a chain event woke.
     select
         *, if(is_explored, if(composite > threshold_t0, 'T0', 'suppress'), recorded_tier) as tier,
-        threshold_t0 is not null and not (recorded_tier = 'suppress' and composite > threshold_t0) as is_decided
+        threshold_t0 is not null and not (recorded_tier = 'suppress' and composite > threshold_t0)
+            and not (recorded_tier = 'T1' and composite <= threshold_t1 and not is_explored) as is_decided
     from ticks
 ),
 followed as (

@@ -14,20 +14,20 @@ from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.storage.warehouse.build import build_warehouse, query
 from tests.conftest import NOW
 from tests.reference.learning.gating import Past, verdicts
-from tests.support.fleets.gated_fleets import GATED, learned, lives
+from tests.support.fleets.routed_fleets import ROUTED, lives, routed
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.homes.dreaming_homes import home_of
 
 pytestmark = [pytest.mark.full, pytest.mark.row("HB-9")]
-RULES = GATED.gating
+RULES = ROUTED.gating
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DerivationContext]:
-    """A home of golems with the learned gate, derived, with its warehouse."""
+    """A home of golems with the learned gate and the router, derived, with its warehouse."""
     root = tmp_path_factory.mktemp("verdicts") / "home"
-    home_of(learned(), root, GATED).log.close()
-    stores = DerivationContext.open(root, policy=GATED)
+    home_of(routed(), root, ROUTED).log.close()
+    stores = DerivationContext.open(root, policy=ROUTED)
     derive_home(stores, clock=lambda: NOW, marts=False)
     build_warehouse(stores.home, stores.derivation_id, stores.policy)
     yield stores
@@ -85,7 +85,7 @@ def test_a_struck_tick_leaves_the_mart_with_the_verdicts_whose_window_holds_it(s
     others = rows_of(stores, "golem_id, tick, verdict", f"golem_id <> '{golem_id}'")
     before = set(rows_of(stores, "tick", f"golem_id = '{golem_id}'"))
     strike(stores, golem_id, tick, "a wrong observation", now=NOW)
-    derive_home(DerivationContext.open(stores.home.root, policy=GATED), clock=lambda: NOW, marts=False)
+    derive_home(DerivationContext.open(stores.home.root, policy=ROUTED), clock=lambda: NOW, marts=False)
     build_warehouse(stores.home, stores.derivation_id, stores.policy)
     after = set(rows_of(stores, "tick", f"golem_id = '{golem_id}'"))
     assert before - after == {(t,) for t in range(tick - RULES.window_ticks, tick + 1)}

@@ -45,7 +45,7 @@ def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
     return [figures["weights"][name] for name in twin.EXPERTS], [[b["alpha"], b["beta"]] for b in boundaries]
 
 
-@pytest.mark.row("HB-7", "HB-9")
+@pytest.mark.row("HB-5", "HB-6", "HB-7", "HB-9")
 def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> None:
     rules, counted = LIVELY.gating, Counter[tuple[str, str]]()
     for rows in lives().values():
@@ -162,7 +162,7 @@ def gate_left() -> tuple[dict[str, Any], dict[str, Any]]:
     return orjson.loads(orjson.dumps(state)), rows[max(rows)]
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-10")
 def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once() -> None:
     state, last = gate_left()
     founder = learned().births[last["golem_id"]]
@@ -185,7 +185,7 @@ def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_i
     assert len(orjson.dumps(state["gate"])) < 400
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-10")
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -212,7 +212,7 @@ def squashed(size: float, half: float) -> float:
     return size / (size + half)
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_the_signals_of_a_record_follow_from_its_predictions_and_probes_and_from_the_market() -> None:
     rules, z, seen = LIVELY.gating, LIVELY.prediction.interval_z, 0
     tape = tape_of(lively_market(1_100), LIVELY)
@@ -250,7 +250,7 @@ def nats(before: dict[str, Any], after: dict[str, Any], z: float, *, absolute: b
     return float(0.5 * ((second / first) ** 2 + moved**2 - 1.0 - np.log((second / first) ** 2)))
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_the_contradiction_is_the_share_of_opposed_pairs_of_the_last_retrieval() -> None:
     founder = next(iter(learned().births.values()))
     fleet, recall = Fleet(["g-0", "g-1", "g-2"], [founder] * 3, LIVELY), SimpleNamespace(sign=np.array([1, 1, -1, 0]))
