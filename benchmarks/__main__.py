@@ -19,7 +19,7 @@ from benchmarks.curves import growth_figures, plot
 from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
-from benchmarks.figures import Figure, fleet_figure, probes_figure
+from benchmarks.figures import Figure, fleet_figures, probes_figure
 from benchmarks.free_texts import free_text_figures
 from benchmarks.large_fleet import large_fleet_figures
 from benchmarks.large_home import large_home_figures
@@ -50,7 +50,7 @@ def main() -> None:
             figures.extend(ack_figures(root / "ack", options.seconds))
             status.update("running 64 golems through a synthetic market")
             world = World(ticks=max(options.records // 64, 400))
-            figures.extend((fleet_figure(world), probes_figure(world.policy)))
+            figures.extend((*fleet_figures(world), probes_figure(world.policy)))
             status.update("appending to the log, against raw Parquet")
             figures.extend(append_figures(world, root / "append"))
             status.update("checksums, against files without")

@@ -16,10 +16,11 @@ from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, de
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.heartbeat.probes import evaluate
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import GatePolicy, Policy
 from benchmarks.world import GOLEMS, SPAN, World
 
 FLEET_LIMIT = 50_000
+LEARNED_TICKS = 1_000
 PROBES_LIMIT_MS = 10.0
 
 
@@ -43,11 +44,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def fleet_figure(world: World) -> Figure:
-    """Measure golem-ticks per second, from market data to Arrow records."""
-    value = world.records / world.live_seconds
+def fleet_figures(world: World) -> list[Figure]:
+    """Measure golem-ticks per second, from market data to Arrow records, with attention and with the learned gate."""
+    learned = World(LEARNED_TICKS, gate=GatePolicy(mode="learned"))
     how = f"{GOLEMS} golems in columns: retrieval, nine steps, Arrow records; no curation or storage; peer: the aim"
-    return Figure("fleet_ticks_per_s", value, "golem-ticks/s", FLEET_LIMIT, value / FLEET_LIMIT, "ratio >= 1", how)
+    rates = {name: w.records / w.live_seconds for name, w in (("", world), ("learned_", learned))}
+    return [
+        Figure(f"fleet_{name}ticks_per_s", rate, "golem-ticks/s", FLEET_LIMIT, rate / FLEET_LIMIT, "ratio >= 1", how)
+        for name, rate in rates.items()
+    ]
 
 
 def probes_figure(policy: Policy) -> Figure:

@@ -20,7 +20,7 @@ from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.tick_series import tape_of
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import GatePolicy, Policy
 from bardo_pipeline.storage.home import Home
 
 GOLEMS, SPAN = 64, 50
@@ -30,11 +30,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class World:
     """Golems, one owner each, that live `ticks` ticks without dying. cycles[k]: all records of cycle k + 1.
 
-    curates: run the curator after each cycle; otherwise golems keep their initial playbook.
+    curates: run the curator after each cycle; otherwise golems keep their initial playbook. gate: None for the
+    policy's default.
     """
 
-    def __init__(self, ticks: int, golems: int = GOLEMS, *, curates: bool = True) -> None:
-        self.policy, self.golems = Policy(), golems
+    def __init__(
+        self, ticks: int, golems: int = GOLEMS, *, curates: bool = True, gate: GatePolicy | None = None
+    ) -> None:
+        self.policy, self.golems = Policy(gate=gate or GatePolicy()), golems
         market = synthetic_market(seed=7, bars=int(ticks * 1.3) + 200, start=NOW)
         self.tape = tape_of(market, self.policy)
         founding = Founding(budget_micros=10**10, credit_share=0.995, lifespan_ticks=(10**9, 10**9))

@@ -216,7 +216,7 @@ class Plan:
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
     """Compute the new range around the price, the swap to reach it, and the gas."""
     golem, centre = choice.golem, rebalance.recentring(fleet, tape, t, sight, choice.golem)
-    mints = np.isin(choice.action, (REBALANCE, ENTER))
+    mints = (choice.action == REBALANCE) | (choice.action == ENTER)
     swap = np.where(mints, centre.swap, np.where(choice.action == LEAVE, centre.value * centre.share, 0.0))
     units = np.array(
         [policy.cost.rebalance_gas_units] * 2
@@ -241,7 +241,7 @@ def _check(
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
     fits = liquidity_for(centre.value, centre.root_lower, centre.root_upper, tape.root[t])
-    mints = np.isin(choice.action, (REBALANCE, ENTER))
+    mints = (choice.action == REBALANCE) | (choice.action == ENTER)
     pool_share = fits / (tape.liquidity[t] + fits)
     value_limit = np.floor(cage.gas_share_max * centre.value).astype(np.int64)
     forbidden_protocol = np.full(len(golem), tape.market.protocol not in cage.protocols)
@@ -275,7 +275,9 @@ def _try(
     """Open a paired trial of re-centring versus holding, whichever was chosen."""
     golem = choice.golem
     acted = (choice.action == REBALANCE) & (choice.status == EXECUTED)
-    weighed = np.isin(choice.action, (HOLD, COLLECT)) & (sight.score[golem] >= policy.playbook.trial_score_min)
+    weighed = ((choice.action == HOLD) | (choice.action == COLLECT)) & (
+        sight.score[golem] >= policy.playbook.trial_score_min
+    )
     refused = (choice.action == REBALANCE) & (choice.status != EXECUTED)
     pick = np.flatnonzero(sight.open[golem] & (acted | weighed | refused))
     if not len(pick):

@@ -18,6 +18,7 @@ from bardo_pipeline.events.life.events import Born, LoanGranted, Traits, golem_n
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.inheritance.learning_state import PLACES
+from bardo_pipeline.market.chain_events import EVENT_KINDS
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.mortality import random_streams as streams
 from bardo_pipeline.mortality.credit_partitions import split
@@ -38,6 +39,20 @@ PRIORS = 3
 
 EXPERTS = ("oracle", "surprise", "topology", "contradiction", "risk")
 """Experts of the learned gate (gating/expert_signals.py)."""
+
+EVENT_SCORES = ("heuristic", "surprise", "error", "anomaly", "novelty")
+"""Scores of a chain event (gating/event_scores.py)."""
+
+EVENT_RULES = (
+    "position_counterparty", "known_protocol", "large_value", "recent_counterparty", "gas", "creation",
+)  # fmt: skip
+"""Heuristic rules behind the first score."""
+
+CONTEXT = 12
+"""Number of features of an event's context."""
+
+ROUTES = ("escalate", "emit", "count", "discard")
+"""Routes of an event: a deliberation, a line in the record, an update of statistics alone, nothing."""
 
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""
@@ -167,6 +182,7 @@ class Fleet:
         self._init_loan()
         self._init_mind(policy)
         self._init_gating(policy)
+        self._init_router(policy)
         self._init_ending()
         self._init_trials()
 
@@ -265,14 +281,16 @@ class Fleet:
     def _init_gating(self, policy: Policy) -> None:
         """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.
 
-        expert_losses: as in gating.expert_weights. boundaries: alpha and beta [2, boundaries, golems]. drawn: sampled
-        boundaries of the ticks of this delta. is_taught: whether the golem inherited this state. past_*: by position
-        on the tape modulo `past`. past_tier: before exploration. past_closed: tick that closed the trial, 0 for none.
+        expert_losses, expert_rounds: as in gating.expert_weights; expert_weights follow from them. boundaries: alpha
+        and beta [2, boundaries, golems]. drawn: sampled boundaries by position on the tape modulo a delta. is_taught:
+        whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier: before
+        exploration. past_closed: tick that closed the trial, 0 for none.
         """
         rules = policy.gating
         past = 2 * rules.delta_ticks + rules.window_ticks + 1 if policy.gate.mode == "learned" else 0
         self.contradiction, self.is_taught = self._reals(fill=np.nan), self._flags()
         self.expert_losses, self.expert_rounds = self._reals(len(EXPERTS)), self._ints()
+        self.expert_weights = self._reals(len(EXPERTS), fill=1.0 / len(EXPERTS))
         self.boundaries = prior_boundaries(rules, self.size)
         self.drawn = self._reals(min(past, rules.delta_ticks), len(rules.boundary_priors))
         self.past_signals, self.past_tier = self._reals(past, len(EXPERTS)), self._ints(past)
@@ -280,6 +298,32 @@ class Fleet:
         self.past_found, self.past_missed = self._flags(past), self._flags(past)
         self.past_error, self.past_worth = self._reals(past), self._reals(past)
         self.past_effect, self.past_closed = self._ints(past), self._ints(past)
+
+    def _init_router(self, policy: Policy) -> None:
+        """State of the router of chain events; no past events without it.
+
+        score_losses, rule_losses, event_rounds: as in gating.expert_weights; score_weights, rule_weights follow from
+        them. arm_shapes: alpha and beta [2, regimes of arousal, arms, golems]. arms_drawn: best arm by position on the
+        tape modulo a delta. ucb_inverse, ucb_theta: A^-1 and theta by route but the last. past_*: as in _init_gating.
+        """
+        rules, routed = policy.triage, policy.triage.mode == "routed" and policy.gate.mode == "learned"
+        span, arms, regimes = policy.gating.delta_ticks, len(rules.arms), len(rules.arousal_edges) + 1
+        past = (2 * span + policy.gating.window_ticks + 1) * routed
+        self.event_rounds, self.escalated_us = self._ints(), self._ints()
+        scores, heuristics = len(EVENT_SCORES), len(EVENT_RULES)
+        self.score_losses, self.score_weights = self._reals(scores), self._reals(scores, fill=1.0 / scores)
+        self.rule_losses, self.rule_weights = self._reals(heuristics), self._reals(heuristics, fill=1.0 / heuristics)
+        self.arm_shapes = self._reals(2, regimes, arms) + np.array(rules.arm_priors)[:, None]
+        self.arms_drawn = self._ints(span * routed, regimes)
+        linear = len(ROUTES) - 1
+        self.ucb_inverse = self._reals(linear, CONTEXT, CONTEXT) + np.eye(CONTEXT)[..., None]
+        self.ucb_theta = self._reals(linear, CONTEXT)
+        self.route_mean, self.route_count = self._reals(len(ROUTES)), self._reals(len(ROUTES))
+        kinds = len(EVENT_KINDS)
+        self.past_rules = self._reals(past, len(EVENT_RULES), kinds)
+        self.past_scores = self._reals(past, len(EVENT_SCORES), kinds)
+        self.past_context = self._reals(past, CONTEXT, kinds)
+        self.past_route, self.past_arm = self._ints(past, kinds, fill=-1), self._ints(past)
 
     def _init_ending(self) -> None:
         """Vitality, net asset value and position on the tape at death."""

@@ -202,13 +202,14 @@ def attention(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy
 class Gated(NamedTuple):
     """Figures of the learned gate that reasons state: composite [ticks], thresholds of T2, T1 and T0 [3, ticks].
 
-    decided: ticks whose tier it chose. explored: discarded ticks that deliberated.
+    decided: ticks whose tier it chose. explored, woke: discarded ticks that deliberated, woke by a chain event.
     """
 
     composite: Float64Array
     thresholds: Float64Array
     decided: BoolArray
     explored: BoolArray
+    woke: BoolArray
 
 
 def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
@@ -263,7 +264,7 @@ def gating_reasons(
     if gated is not None and gated.decided.any():
         where = gated.decided
         learned = _learned_reasons(tiers.filter(pa.array(where)), gated.composite[where], gated.thresholds[:, where],
-                                   gated.explored[where])  # fmt: skip
+                                   gated.explored[where], gated.woke[where])  # fmt: skip
         sentence = pc.replace_with_mask(sentence, pa.array(where), learned)
     if settling_rules is not None and settling_rules.null_count < len(settling_rules):
         rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
@@ -279,15 +280,16 @@ def gating_reasons(
 
 
 def _learned_reasons(
-    tiers: pa.Array, composite: Float64Array, thresholds: Float64Array, explored: BoolArray
+    tiers: pa.Array, composite: Float64Array, thresholds: Float64Array, explored: BoolArray, woke: BoolArray
 ) -> pa.Array:
     """Return "T1: composite 0.5321 exceeds the threshold of T1, 0.4411", the highest threshold that it exceeds.
 
-    An explored tick states the threshold of T1, and a suppressed one that of T0, as not exceeded.
+    A tick that was explored or woken by an event states the threshold of T1, and a suppressed one that of T0, as not
+    exceeded.
     """
     exceeded = (composite <= thresholds).sum(axis=0)  # positions descend from T2
-    stated = np.where(explored, 1, np.minimum(exceeded, 2))
-    words = np.where(explored, 2, (exceeded == len(thresholds)).astype(np.int64))
+    stated = np.where(explored | woke, 1, np.minimum(exceeded, 2))
+    words = np.select([explored, woke], [2, 3], (exceeded == len(thresholds)).astype(np.int64))
     verb = pa.array(LEARNED_WORDS).take(pa.array(words))
     names = pa.array(["T2, ", "T1, ", "T0, "]).take(pa.array(stated))
     limit = fixed(thresholds[stated, np.arange(len(stated))], 4)
@@ -297,6 +299,7 @@ def _learned_reasons(
 LEARNED_WORDS = (
     " exceeds the threshold of ", " does not exceed the threshold of ",
     " explores a discarded tick; it does not exceed the threshold of ",
+    " belongs to a tick that a chain event woke; it does not exceed the threshold of ",
 )  # fmt: skip
 
 

@@ -53,6 +53,13 @@ class Probes:
         severity[np.isnan(self.value)] = ABSENT
         return severity
 
+    @property
+    def worst(self) -> Int8Array:
+        """Highest severity of each golem, NONE to HIGH; absent probes do not count."""
+        low, _, sign = _limits(self.rules)
+        is_low = (self.value * sign > low * sign).any(axis=0)
+        return np.where(self.anomalies.any(axis=0), HIGH, is_low).astype(np.int8)
+
     @cached_property
     def threshold(self) -> Float64Array:
         """The applicable limit [12, N]: the high one at HIGH, else the low one; NaN if absent."""

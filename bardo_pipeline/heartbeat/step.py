@@ -21,8 +21,9 @@ from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health, 
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
+from bardo_pipeline.heartbeat.gating.event_router import ROUTED, Routing, route_events, router_states
 from bardo_pipeline.heartbeat.gating.expert_signals import expert_signals, note_contradictions
-from bardo_pipeline.heartbeat.gating.learned_gate import GATED, SUPPRESS, T1, Weighing, weigh
+from bardo_pipeline.heartbeat.gating.learned_gate import GATED, SUPPRESS, T1, T2, Weighing, weigh
 from bardo_pipeline.heartbeat.gating.tier_verdicts import judge_tiers, note_effects, note_tick
 from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
@@ -95,10 +96,14 @@ def step(
     interventions = interventions or Interventions.none(fleet.size)
     is_learned = policy.gate.mode == "learned"
     signals = expert_signals(fleet, tape, t, seen, probes, policy) if is_learned else None
-    waking, judgement, weighing = _wake(fleet, tape, t, sight, probes, threat, interventions, policy, oracle, signals)
+    is_routed = is_learned and policy.triage.mode == "routed"
+    routing = route_events(fleet, tape, t, sight, signals[0], policy) if is_routed and signals is not None else None
+    woken = _wake(fleet, tape, t, sight, probes, threat, interventions, policy, oracle, signals, routing)
+    waking, judgement, weighing = woken
     if overseer is not None:
         waking.tier = overseer(fleet, tape, t, sight, waking, recall)
     _put_waking(out, at, waking, judgement, weighing)
+    _put_routing(out, at, fleet, routing, policy)
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
@@ -107,6 +112,7 @@ def step(
     if weighing is not None:
         note_effects(fleet, t, effects)
         decided = weighing.decided & (waking.settling == 0)
+        decided &= True if routing is None else ~routing.woke
         note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
         note_contradictions(fleet, memory, recall)
         out.put(at, gating_found=found)
@@ -146,11 +152,11 @@ Overseer = Callable[[Fleet, Tape, int, Sight, Waking, Recall], Int8Array]
 
 def _wake(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, threat: Float64Array,
-    interventions: Interventions, policy: Policy, oracle: bool, signals: Float64Array | None,
+    interventions: Interventions, policy: Policy, oracle: bool, signals: Float64Array | None, routing: Routing | None,
 ) -> tuple[Waking, gate.Attention | None, Weighing | None]:  # fmt: skip
     """Compute the surprise, apply the gate, and attention to ticks at T1. Without such ticks, attention is None.
 
-    signals: of the experts; None without the learned gate.
+    signals: of the experts; None without the learned gate. routing: of chain events; None without the router.
 
     Follow-ups stay pending up to the golem's next deliberation; attention does not pass over them.
     """
@@ -171,9 +177,12 @@ def _wake(
     imminent = gate.transition_imminent(fleet.composite, policy)
     tier, forced = gate.gate(error, threshold, steer, imminent, fleet.tick == 1, policy, interventions.reorg)
     unforced = forced == gate.UNFORCED
-    weighing = None if signals is None else weigh(fleet, signals, unforced, policy)
+    weighing = None if signals is None else weigh(fleet, tape, t, signals, unforced, policy)
     if weighing is not None:
         tier = np.where(weighing.decided, np.where(weighing.explored, T1, weighing.discarded), tier)
+        if routing is not None:
+            routing.woke = weighing.decided & routing.escalates & (tier != T1) & (tier != T2)
+            tier[routing.woke] = T1
     unforced_t1 = fleet.alive & (tier == T1) & unforced & (fleet.follow_ups == 0)
     judgement, settling = None, np.zeros(fleet.size, np.int64)
     if unforced_t1.any():
@@ -183,6 +192,8 @@ def _wake(
         tier[settled] = SUPPRESS
         if weighing is not None:
             weighing.explored &= ~settled
+        if routing is not None:
+            routing.woke &= ~settled
         if policy.gate.mode == "attention":
             judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
             tier[judgement.suppressed] = SUPPRESS
@@ -311,6 +322,16 @@ def _put_waking(
         out.put(at, **{f"gating_{name}": getattr(weighing, name) for name in GATED})
     if judgement is not None:
         out.put(at, **{f"attention_{name}": value for name, value in vars(judgement).items()})
+
+
+def _put_routing(out: Buffers, at: int, fleet: Fleet, routing: Routing | None, policy: Policy) -> None:
+    """Write the routed events, and the router's learning state of golems that begin a delta."""
+    if routing is None:
+        return
+    begins = fleet.tick % policy.gating.delta_ticks == 1 % policy.gating.delta_ticks
+    out.put(at, triage_begins=begins, **{f"triage_{name}": getattr(routing, name) for name in ROUTED})
+    if begins.any() or "triage_theta" not in out:
+        out.put(at, **{f"triage_{name}": value for name, value in router_states(fleet).items()})
 
 
 def _put_life(out: Buffers, at: int, fleet: Fleet, life: Vitality) -> None:

@@ -30,6 +30,7 @@ from bardo_pipeline.inheritance import bundle_files as layout
 from bardo_pipeline.inheritance.bottleneck import RULES
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINEAGE, MANIFEST, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.learning_state import gate_faults
+from bardo_pipeline.inheritance.router_learning import router_faults
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import InheritancePolicy
 
@@ -234,7 +235,8 @@ def _faults_of_other_files(bundle: Bundle, entries: pa.Table, policy: Inheritanc
     if not isinstance(_object(bundle, LINEAGE).get("ancestors"), list):
         faults.append(f"{LINEAGE}: names no ancestors")
     if layout.LEARNING in bundle.files:
-        faults += [f"{layout.LEARNING}: {fault}" for fault in gate_faults(_object(bundle, layout.LEARNING))]
+        learning = _object(bundle, layout.LEARNING)
+        faults += [f"{layout.LEARNING}: {fault}" for fault in (*gate_faults(learning), *router_faults(learning))]
     return faults
 
 

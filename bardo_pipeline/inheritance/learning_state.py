@@ -1,4 +1,4 @@
-"""Computes the learning state that a dead golem passes on: forecast variances, attention, learned gate. Pure.
+"""Computes the learning state that a dead golem passes on: forecast variances, attention, learned gate, router. Pure.
 
 The forecast variance (heartbeat/observe.py) comes from the last prediction of each quantity, updated with its actual
 value. Attention (heartbeat/gate.py) is recomputed from the records of deliberating ticks. The learned gate's state is
@@ -16,13 +16,14 @@ import pyarrow as pa
 
 from bardo_pipeline.events.record.model import REGIMES, ExpertWeights
 from bardo_pipeline.grimoire.entry_columns import query_tables
+from bardo_pipeline.inheritance.router_learning import stored_router
 from bardo_pipeline.policy import Policy
 
 QUANTITIES = ("price", "gas", "health")
 """Predicted quantities, in a fleet's order."""
 
-LEARNING_COLUMNS = ("golem_id", "tick", "predictions", "gating")
-"""Record columns from which forecast variances and the learned gate's state are computed."""
+LEARNING_COLUMNS = ("golem_id", "tick", "predictions", "gating", "triage")
+"""Record columns from which forecast variances and the states of the learned gate and the router are computed."""
 
 THOUGHT_COLUMNS = ("golem_id", "tick", "tier", "regime", "observation", "actions")
 """Record columns from which attention is computed."""
@@ -59,7 +60,7 @@ class Gate(TypedDict):
 
 
 class Learning(TypedDict):
-    """gate: absent in a golem without the learned gate.
+    """gate, router: absent in a golem without the learned gate, or without the router of chain events.
 
     forecast_variance: by quantity, of relative residuals (health: absolute), in ppm squared; null if the last cycle has
     no prediction of the quantity.
@@ -67,6 +68,7 @@ class Learning(TypedDict):
 
     attention: Attention
     gate: NotRequired[Gate]
+    router: NotRequired[dict[str, list[int]]]
     forecast_variance: dict[str, int | None]
 
 
@@ -155,11 +157,20 @@ def learned(
         out[golem_id]["forecast_variance"][quantity] = value
     for golem_id, gating in zip(*(c.to_pylist() for c in query_tables(_GATES, records=records).columns), strict=True):
         out[golem_id]["gate"] = _gate(gating)
+    routers = query_tables(_ROUTERS, records=records.select(list(LEARNING_COLUMNS)))
+    for golem_id, state in zip(*(c.to_pylist() for c in routers.columns), strict=True):
+        out[golem_id]["router"] = stored_router(state)
     return out
 
 
 _GATES = """
     select golem_id, max_by(gating, tick) as gating from records where gating is not null group by all order by golem_id
+"""
+
+
+_ROUTERS = """
+    select golem_id, max_by(triage.state, tick) as state from records where triage.state is not null
+    group by all order by golem_id
 """
 
 

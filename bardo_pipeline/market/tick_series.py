@@ -13,10 +13,12 @@ import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import readings_of, return_spread, standardised
+from bardo_pipeline.market.chain_events import ChainEvents, chain_events
 from bardo_pipeline.market.market import Market, Reserves
 from bardo_pipeline.market.regime import features, schedule
 from bardo_pipeline.market.return_topology import returns_distance
 from bardo_pipeline.market.uniswap_v3 import sqrt_price
+from bardo_pipeline.mortality.random_streams import STREAM_EXPLORE, seed_of, uniform
 from bardo_pipeline.policy import Policy
 
 
@@ -30,6 +32,7 @@ class Tape:
     readings : variables of the causal graph, int64 [ticks, ALL_VARIABLES]
     spread_ppm : standard deviation of the next tick's return
     topology_windows : ticks of the window and of the reference of `topology`
+    event_window : earlier events that one of `events` is compared with
     reserves : lending rates by tick; None without loans
     """
 
@@ -58,6 +61,7 @@ class Tape:
     readings: Int64Array
     spread_ppm: Float64Array
     topology_windows: tuple[int, int]
+    event_window: int
     reserves: Reserves | None
 
     @property
@@ -75,6 +79,16 @@ class Tape:
     def topology(self) -> Float64Array:
         """Distance of the latest returns from those before, in mean deviations; NaN without enough ticks."""
         return returns_distance(self.price_return, *self.topology_windows)
+
+    @cached_property
+    def events(self) -> ChainEvents:
+        """Swaps and loans since the tick before."""
+        return chain_events(self.volume_micros, self.reserves, self.event_window)
+
+    @cached_property
+    def exploration_luck(self) -> Float64Array:
+        """Numbers in [0, 1) that decide which ticks the golems of this market explore; each is of its event time."""
+        return uniform(np.array([seed_of(self.market.name)]), self.at_us, STREAM_EXPLORE)
 
 
 def tape_of(market: Market, policy: Policy) -> Tape:
@@ -111,6 +125,7 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         readings=standardised(readings, np.arange(len(bar)), policy.causal),
         spread_ppm=return_spread(price_return, policy.causal),
         topology_windows=(gating.topology_ticks, gating.topology_ticks * gating.reference_windows),
+        event_window=policy.triage.event_window,
         reserves=None if market.reserves is None else market.reserves.at(bar),
         **{name: getattr(market, name)[bar] for name in ("at_us", "price", "liquidity", "gas_gwei")},
         **{name: getattr(computed, name)[bar] for name in ("gas_hour_ratio", "sma", "sigma_ratio", "rsi", "macd")},

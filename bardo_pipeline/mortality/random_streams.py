@@ -14,6 +14,10 @@ from bardo_pipeline.events.record.row_digest import mix64
 ) = range(7)  # fmt: skip
 STREAM_REPLAY = 16
 STREAM_EXPLORE = 17
+STREAM_SHADOW = 32
+"""First stream of the router's baseline; each kind of event has two."""
+STREAM_ARMS = 4_096
+"""First stream of the router's arms; each has DRAWS streams."""
 STREAM_BOUNDARY = 1_024
 """First stream of the boundaries of the learned gate; each has DRAWS streams."""
 DRAWS = 64

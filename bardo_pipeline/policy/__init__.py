@@ -25,6 +25,7 @@ from bardo_pipeline.policy.agent import (
     ProbePolicy,
     RegimePolicy,
     TraitPolicy,
+    TriagePolicy,
 )
 from bardo_pipeline.policy.base import Frozen, Operational
 from bardo_pipeline.policy.inheritance import (
@@ -79,6 +80,7 @@ class Policy(Frozen):
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()
     gating: GatingPolicy = GatingPolicy()
+    triage: TriagePolicy = TriagePolicy()
     cost: CostPolicy = CostPolicy()
     cage: CagePolicy = CagePolicy()
     credit: CreditPolicy = CreditPolicy()

@@ -131,6 +131,33 @@ class GatingPolicy(Frozen):
     effect_min_ppm: PositiveCount = setting(1, "effect of acting after which inaction was a miss (ours)")
 
 
+class TriagePolicy(Frozen):
+    """The router of chain events beside the learned gate (HB online learning, canon 29 and 31)."""
+
+    mode: Literal["off", "routed"] = setting(
+        "off", "whether the learned gate routes events; an escalated one wakes its tick (HB; ADR 111)"
+    )
+    event_window: PositiveCount = setting(240, "earlier events that an event is compared with (ours)")
+    recent_ticks: PositiveCount = setting(50, "ticks for which a counterparty of an own act is recent (ours)")
+    large_value_micros: PositiveCount = setting(100_000_000_000, "value of a large event (ours; HB gives no number)")
+    arms: tuple[tuple[Unit, Unit, Unit], ...] = setting(
+        ((0.8, 0.5, 0.2), (0.7, 0.4, 0.15), (0.85, 0.55, 0.25), (0.75, 0.45, 0.2), (0.9, 0.6, 0.3)),
+        "thresholds above which an event escalates, is emitted, or is counted, by arm (HB Thompson sampling)",
+        min_length=5, max_length=5,
+    )  # fmt: skip
+    arm_priors: tuple[Positive, ...] = setting(
+        (2.0, 1.0, 1.0, 1.0, 1.0), "alpha and beta of each arm at birth (HB Thompson sampling)",
+        min_length=5, max_length=5,
+    )  # fmt: skip
+    arousal_edges: tuple[Unit, Unit] = setting((0.3, 0.7), "arousal between the regimes of the arms (HB)")
+    arm_memory: Unit = setting(0.98, "share of an arm's evidence beyond 1 kept per delta (HB's decay; number ours)")
+    ucb_alpha: Positive = setting(1.0, "width of LinUCB's confidence bound (ours; HB gives no number)")
+    borderline: Unit = setting(0.1, "distance from an arm's highest threshold within which LinUCB decides (HB)")
+    epsilon_first: Unit = setting(0.2, "share of random routes of the baseline at birth (HB)")
+    epsilon_min: Unit = setting(0.01, "least share of random routes of the baseline (HB)")
+    epsilon_decay: Unit = setting(0.999, "factor of that share per judged event (HB)")
+
+
 class CostPolicy(Frozen):
     """Prices of thinking and acting (HB S3); recorded costs take precedence (canon 38)."""
 

@@ -39,6 +39,7 @@ _GATE = re.compile(
 )
 _LEARNED = re.compile(
     r"(?P<tier>T0|T1|T2|suppress): composite (?P<composite>[\d.]+) (?P<explores>explores a discarded tick; it )?"
+    r"(?P<woke>belongs to a tick that a chain event woke; it )?"
     r"(?P<verb>exceeds|does not exceed) the threshold of (?P<of>T0|T1|T2), (?P<threshold>[\d.]+)"
     r"(?P<settled>; the playbook stays out of this regime, rule \w+)?"
 )
@@ -175,10 +176,14 @@ def _learned_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[st
     chosen = next((name for name, limit in limits.items() if composite > limit), "suppress")
     if figures["explored"] is not bool(stated["explores"]):
         yield f"explored is {figures['explored']}"
-    leads_to = "T1" if figures["explored"] else "suppress" if stated["settled"] else chosen
+    woke = (row.get("triage") or {}).get("woke", False)
+    if woke is not bool(stated["woke"]):
+        yield f"woke is {woke}"
+    thinks = figures["explored"] or woke
+    leads_to = "T1" if thinks else "suppress" if stated["settled"] else chosen
     if not stated["tier"] == tier == leads_to:
         yield f"this leads to {leads_to}, the tier is {tier}"
-    if of != ("T1" if figures["explored"] else "T0" if chosen == "suppress" else chosen):
+    if of != ("T1" if thinks else "T0" if chosen == "suppress" else chosen):
         yield f"the composite's tier is {chosen}"
     if row["forced_by"] is not None:
         yield f"forced_by is {row['forced_by']}"

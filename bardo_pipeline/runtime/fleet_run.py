@@ -42,11 +42,13 @@ from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, li
 from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
+from bardo_pipeline.heartbeat.gating.event_router import inherit_router
 from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, record_type
 from bardo_pipeline.heartbeat.step import Interventions
 from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances, gate_of
+from bardo_pipeline.inheritance.router_learning import router_of
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.entry_counts import EntryCounts, count_entries, state_no_entry
@@ -164,6 +166,7 @@ class FleetRun(Cohort):
                 learning = start.bundle.learning
                 newborn.begin_with(i, forecast_variances(learning), attention_of(learning))
                 inherit_gate(newborn, i, gate_of(learning), self.context.policy)
+                inherit_router(newborn, i, router_of(learning), self.context.policy)
             events += start.events
             begun = self.mind.begin_life(
                 golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=start.inherited,

@@ -20,7 +20,6 @@ from bardo_pipeline.arrays import Float64Array, Int8Array
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.decide import HOLD, considered
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.gating.expert_weights import expert_weights
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.refusals import EXECUTED
@@ -153,7 +152,7 @@ def _live(
 
 def _states(fleet: Fleet, policy: Policy) -> list[tuple[list[float], list[list[float]]]]:
     """Return the gate that each golem leaves: logarithms of weights, and boundaries."""
-    weights = np.log(np.maximum(expert_weights(fleet.expert_losses, fleet.expert_rounds, policy.gating), 1e-300))
+    weights = np.log(np.maximum(fleet.expert_weights, 1e-300))
     logs = weights - weights.max(axis=0)
     return [(logs[:, i].tolist(), fleet.boundaries[..., i].T.tolist()) for i in range(fleet.size)]
 

@@ -4,6 +4,7 @@ with moments as (
     union select as_of from {{ ref('fct_ticks') }}
     union select as_of from {{ ref('fct_deaths') }}
     union select as_of from {{ ref('fct_tier_costs') }}
+    union select as_of from {{ ref('fct_tier_verdicts') }}
     union select as_of from {{ ref('fct_knowledge') }}
     union select as_of from {{ ref('fct_consensus') }}
     union select as_of from {{ ref('fct_withdrawals') }}

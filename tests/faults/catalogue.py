@@ -36,6 +36,11 @@ LEARNED = "tests/unit/heartbeat/test_learned_loans.py"
 CLOSING = "test_a_golem_with_a_rule_for_repaying_closes_its_loan_with_the_collateral"
 VERDICTS = "tests/property/heartbeat/test_tier_verdicts.py"
 LEARNING = (f"{VERDICTS}::test_weights_and_boundaries_follow_from_the_verdicts_on_the_records",)
+ROUTING = "tests/property/heartbeat/test_event_router.py"
+ROUTER = f"{ROUTING}::test_the_state_of_every_delta_follows_from_the_verdicts_on_the_events_before"
+ROUTES = f"{ROUTING}::test_every_route_and_every_shadow_follows_from_the_scores_the_arm_the_context_and_the_state"
+EXPLORING = f"{VERDICTS}::test_the_golems_of_a_market_explore_the_discarded_ticks_that_its_luck_names"
+DRAWING = f"{VERDICTS}::test_the_thresholds_of_a_record_follow_from_its_boundaries_the_golems_seed_and_its_mood"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
 
@@ -229,9 +234,14 @@ FAULTS = (
     Fault("the learned gate acts from birth", "HB-7", f"{_GATING}/learned_gate.py",
           "grown = fleet.is_taught | (fleet.tick > policy.gate.attention_after_ticks)", "grown = fleet.tick > 0",
           (f"{VERDICTS}::test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once",)),
-    Fault("discards are never explored", "HB-7", f"{_GATING}/learned_gate.py", "STREAM_EXPLORE) < rules.explore_share",
-          "STREAM_EXPLORE) < 0.0", LEARNING),
-    Fault("a later verdict scores no tick again", "HB-7", f"{_GATING}/tier_verdicts.py",
+    Fault("discards are never explored", "HB-9", f"{_GATING}/learned_gate.py",
+          "tape.exploration_luck[t] < rules.explore_share", "tape.exploration_luck[t] < 0.0 * rules.explore_share",
+          (EXPLORING,)),
+    Fault("weights are those of the delta before", "HB-9", f"{_GATING}/tier_verdicts.py",
+          "    fleet.expert_weights[:, golem] = expert_weights", "    _ = expert_weights", LEARNING),
+    Fault("a tick has the boundaries of the next one", "HB-6", f"{_GATING}/learned_gate.py",
+          "((t + later) % span)", "((t + later + 1) % span)", (DRAWING,)),
+    Fault("a later verdict scores no tick again", "HB-9", f"{_GATING}/tier_verdicts.py",
           'missed[:span] &= (is_late & ~past["missed"])[:span]', "missed[:span] = False", LEARNING),
     Fault("tiers are never judged", "HB-7", _STEP, "        judge_tiers(fleet, t, policy)\n", "        pass\n",
           LEARNING),
@@ -241,6 +251,42 @@ FAULTS = (
           "np.stack([needless, missed])", "np.stack([missed, needless])", LEARNING),
     Fault("a sleeping expert loses weight", "HB-7", f"{_GATING}/expert_weights.py",
           "present = counts[:, None] & ~np.isnan(new)", "present = counts[:, None] & (new == new) | True", LEARNING),
+    # the router of chain events
+    Fault("an escalated event wakes nothing", "HB-8", _STEP, "            tier[routing.woke] = T1\n", "",
+          (f"{ROUTING}::test_an_escalated_event_wakes_a_discarded_tick_and_its_reason_says_so",)),
+    Fault("LinUCB never decides", "HB-8", f"{_GATING}/event_router.py",
+          "np.nonzero(np.abs(score - limits[0]) < rules.borderline)", "np.nonzero(np.abs(score - limits[0]) < 0.0)",
+          (ROUTES,)),
+    Fault("the baseline does not replace a degenerate matrix", "HB-8", f"{_GATING}/event_router.py",
+          "np.where(usable, BY_CONTEXT, BY_BASELINE)", "np.where(usable, BY_CONTEXT, BY_CONTEXT)",
+          (f"{ROUTING}::test_a_degenerate_matrix_and_an_absent_score_leave_the_route_to_the_baseline",)),
+    Fault("the router is never told of a verdict", "HB-8", f"{_GATING}/tier_verdicts.py",
+          "        learn_routes(fleet, golem, at[: 2 * span], judged, important, policy)\n", "        pass\n",
+          (ROUTER,)),
+    Fault("LinUCB learns from no reward", "HB-8", f"{_GATING}/event_router.py", "reward[row, place],",
+          "0.0 * reward[row, place],", (ROUTER,)),
+    Fault("arms are drawn for another arousal", "HB-6", f"{_GATING}/event_router.py",
+          "fleet.past_arm[at_past] = regime * len(rules.arms) + arm", "fleet.past_arm[at_past] = arm", (ROUTER,)),
+    Fault("useless escalations count for an arm", "HB-6", f"{_GATING}/event_router.py",
+          "for seen in (useful, useless))", "for seen in (useless, useful))", (ROUTER,)),
+    Fault("rules keep their weights", "HB-5", f"{_GATING}/event_router.py",
+          'for name, part in (("score", "scores"), ("rule", "rules")):\n        signals',
+          'for name, part in (("score", "scores"), ("score", "scores")):\n        signals', (ROUTER,)),
+    Fault("the shadow is the route", "HB-31", "heartbeat/records/triage_fields.py",
+          'arrow.text_of(ROUTES, rows["triage_shadow"][row, kind])', 'arrow.text_of(ROUTES, route[row, kind])',
+          (ROUTES,)),
+    Fault("every swap is large", "HB-31", f"{_GATING}/event_scores.py", "> rules.large_value_micros)", "> 0)",
+          (ROUTES, ROUTER)),
+    Fault("a loan is as novel as a swap", "HB-31", f"{_GATING}/event_scores.py", "(1.0 - events.share[:, t])[:, None]",
+          "(1.0 - events.share[0, t])",
+          (f"{ROUTING}::test_the_five_scores_of_an_event_follow_from_the_record_and_the_market",)),
+    Fault("an heir gets no router", "HB-10", "runtime/fleet_run.py",
+          "                inherit_router(newborn, i, router_of(learning), self.context.policy)\n", "",
+          (f"{ROUTING}::test_a_run_gives_the_state_of_a_bundle_to_the_heir",)),
+    Fault("a router out of its ranges is inherited", "HB-10", "inheritance/router_learning.py",
+          'if not isinstance(learning, dict) or learning.get("router") is None or router_faults(learning):',
+          'if not isinstance(learning, dict) or learning.get("router") is None:',
+          (f"{ROUTING}::test_a_router_outside_its_ranges_is_a_fault_of_its_bundle_and_is_not_used",)),
     # the choice
     Fault("pool-share cage off", "HB-1", _DECIDE, "(mints & (pool_share > cage.pool_share_max), BLOCKED",
           "(mints & (pool_share > 2.0), BLOCKED", wiring("the_cage_bounds_the_share_of_a_pool")),

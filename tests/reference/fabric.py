@@ -110,6 +110,9 @@ def _of_mood(row: Row) -> Iterator[Any]:
     for place, probe in enumerate(row["probe_results"]):
         if probe["severity"] in ("low", "high"):
             yield _plain_event("attention:probe_raised", row, place, **probe)
+    for place, event in enumerate((row["triage"] or {}).get("events", ())):
+        if event["route"] in ("escalate", "emit"):
+            yield _plain_event("ChainEvent", row, place, **_picked(event, "kind", "value_micros", "score", "route"))
     if row["pad_before"] != row["pad_after"]:
         payload = {"before": row["pad_before"], "after": row["pad_after"], "emotion": row["primary_emotion"]}
         yield _plain_event("affect:shifted", row, 0, **payload)

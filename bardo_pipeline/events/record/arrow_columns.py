@@ -24,6 +24,7 @@ ADDED_LATER = frozenset(
         "retrieval",
         "experiences",
         "gating",
+        "triage",
     }
 )
 """Columns of records added after version 1; their nulls do not count in row digests and golem slices.
@@ -33,7 +34,8 @@ version 4 added `attention` and `credit_partitions`, and writes the tier `suppre
 version 5 added `trials`, null where no choice is judged, and `retrieval`, null without one;
 version 6 added `experiences`, null where the runtime reports none, and the market "none";
 version 7 added the choices "recentring" and "loan" of `trials`;
-version 8 added `gating`, null without a learned gate.
+version 8 added `gating`, null without a learned gate;
+version 9 added `triage`, null without a router of chain events.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -27,6 +27,7 @@ Ppm = Annotated[int, Field(ge=-(10**12), le=10**12)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Route = Literal["escalate", "emit", "count", "discard"]
 RewardPpm = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 Signed = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
 
@@ -400,6 +401,77 @@ class Gating(Part):
     found: bool
 
 
+class EventScores(Part):
+    """Scores of a chain event; null if the source is absent, so that the score does not count."""
+
+    heuristic: Unit | None
+    surprise: Unit | None
+    error: Unit | None
+    anomaly: Unit | None
+    novelty: Unit | None
+
+
+class RoutedEvent(Part):
+    """A chain event since the tick before, and its route.
+
+    Parameters
+    ----------
+    value_micros : swapped value; 0 for loans, whose amounts a trace does not record
+    score : mean of the scores by weight; null if none has a source
+    decider : what decided the route: thresholds of the arm, LinUCB, or the baseline if neither is usable
+    shadow_route : what the epsilon-greedy baseline would have done
+    """
+
+    kind: Literal["swap", "loan_usdc", "loan_weth"]
+    value_micros: Spent
+    scores: EventScores
+    score: Unit | None
+    route: Route
+    decider: Literal["threshold", "context", "baseline"]
+    shadow_route: Route
+
+
+class Router(Part):
+    """Learning state of the router of chain events, before this tick.
+
+    Parameters
+    ----------
+    log_weights, rule_log_weights : logarithms of the weights of scores and of rules beside the heaviest
+    arms : alpha of each arm by regime of arousal, then beta
+    inverse : upper triangle of LinUCB's A^-1, row by row, by route but the last
+    theta : LinUCB's coefficients by route but the last
+    route_means, route_counts : mean reward and number of judged events by route
+    rounds : number of judged events
+    """
+
+    log_weights: tuple[Real, ...]
+    rule_log_weights: tuple[Real, ...]
+    arms: tuple[Amount, ...]
+    inverse: tuple[Real, ...]
+    theta: tuple[Real, ...]
+    route_means: tuple[Unit, ...]
+    route_counts: tuple[Amount, ...]
+    rounds: tuple[Amount, ...]
+
+
+class Triage(Part):
+    """Chain events since the tick before, as the router routed them; null without the router.
+
+    Parameters
+    ----------
+    arm : position of the arm whose thresholds counted
+    arousal_regime : regime of arousal that chose it
+    woke : an escalated event let a discarded tick deliberate, at T1
+    state : learning state at the first tick of a delta, else null
+    """
+
+    events: tuple[RoutedEvent, ...]
+    arm: Whole
+    arousal_regime: Literal["low", "medium", "high"]
+    woke: bool
+    state: Router | None
+
+
 class CreditPartitions(Part):
     """The credit partitions before the actions of this tick: what birth allotted, balance, average hourly cost."""
 
@@ -578,3 +650,4 @@ class DecisionCycleRecord(Part):
     retrieval: Retrieval | None = None
     experiences: tuple[Experience, ...] | None = None
     gating: Gating | None = None
+    triage: Triage | None = None

@@ -127,6 +127,15 @@ class ProbeRaised(record.Part):
     detail: record.Text | None
 
 
+class ChainEvent(record.Part):
+    """The router escalated or emitted a chain event."""
+
+    kind: Literal["swap", "loan_usdc", "loan_weth"]
+    value_micros: record.Spent
+    score: record.Unit | None
+    route: record.Route
+
+
 class MoodShifted(record.Part):
     """The appraisal changed the mood."""
 

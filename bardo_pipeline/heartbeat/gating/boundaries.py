@@ -16,7 +16,9 @@ _ATTEMPTS = 8
 """Attempts of the rejection sampler, of which one in 20 fails; after the last, the draw is the mode."""
 
 
-def sampled(seed: UInt64Array, tick: Int64Array, boundaries: Float64Array) -> Float64Array:
+def sampled(
+    seed: UInt64Array, tick: Int64Array, boundaries: Float64Array, stream: int = STREAM_BOUNDARY
+) -> Float64Array:
     """Draw each boundary from its Beta distribution at these ticks.
 
     Parameters
@@ -24,12 +26,13 @@ def sampled(seed: UInt64Array, tick: Int64Array, boundaries: Float64Array) -> Fl
     seed : [golems]
     tick : [ticks, golems]
     boundaries : alpha and beta, 1 or more, [2, boundaries, golems]
+    stream : of the first boundary; each has DRAWS
 
     Returns
     -------
     [ticks, boundaries, golems], in (0, 1)
     """
-    first = STREAM_BOUNDARY + DRAWS * np.arange(boundaries.shape[1])[:, None]
+    first = stream + DRAWS * np.arange(boundaries.shape[1])[:, None]
     gammas = [_gamma(shape, seed, tick, first + 3 * _ATTEMPTS * part) for part, shape in enumerate(boundaries)]
     return np.asarray(gammas[0] / (gammas[0] + gammas[1]))
 

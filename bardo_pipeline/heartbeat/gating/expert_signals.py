@@ -34,8 +34,7 @@ def expert_signals(fleet: Fleet, tape: Tape, t: int, seen: Comparison, probes: P
     signals[1] = divergence / (divergence + rules.surprise_half_nats)
     signals[2] = tape.topology[t] / (tape.topology[t] + rules.topology_half)
     signals[3] = fleet.contradiction
-    severity = probes.severity.max(axis=0)
-    signals[4] = np.where(severity < 0, np.nan, severity / HIGH)
+    signals[4] = probes.worst / HIGH
     return signals
 
 

@@ -15,10 +15,13 @@ from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gating.boundaries import sampled, thresholds
 from bardo_pipeline.heartbeat.gating.expert_weights import combined, expert_weights, learning_rate
-from bardo_pipeline.mortality.random_streams import STREAM_EXPLORE, uniform
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 T0, T1, T2, SUPPRESS = (TIERS.index(name) for name in ("T0", "T1", "T2", "suppress"))
+
+_TIER_BY_EXCEEDED = np.array([SUPPRESS, T0, T1, T2], np.int8)
+"""Tier by the number of exceeded thresholds."""
 
 GATED = ("signals", "weights", "composite", "boundaries", "thresholds", "decided", "explored")
 """Figures that a record holds."""
@@ -43,27 +46,24 @@ class Weighing:
     explored: BoolArray
 
 
-def weigh(fleet: Fleet, signals: Float64Array, unforced: BoolArray, policy: Policy) -> Weighing:
+def weigh(fleet: Fleet, tape: Tape, t: int, signals: Float64Array, unforced: BoolArray, policy: Policy) -> Weighing:
     """Weigh the signals, and choose the tier of golems whose tick nothing forced.
 
     The fixed gate decides the first ticks of a golem that inherited no gate, ticks with a pending follow-up, and ticks
-    at which all experts sleep.
+    at which all experts sleep. All golems of a market explore at the same ticks, so that the other ticks need no
+    deliberation at all.
     """
     rules = policy.gating
-    weights = expert_weights(fleet.expert_losses, fleet.expert_rounds, rules)
-    composite = combined(weights, signals)
-    _draw(fleet, policy)
-    drawn = fleet.drawn[(fleet.tick - 1) % rules.delta_ticks, :, np.arange(fleet.size)].T
-    limits = thresholds(drawn, fleet.pad[1], fleet.pad[2], rules)
+    composite = combined(fleet.expert_weights, signals)
+    _draw(fleet, t, policy)
+    limits = thresholds(fleet.drawn[t % rules.delta_ticks], fleet.pad[1], fleet.pad[2], rules)
     grown = fleet.is_taught | (fleet.tick > policy.gate.attention_after_ticks)
     decided = fleet.alive & unforced & grown & (fleet.follow_ups == 0) & ~np.isnan(composite)
-    above = composite > limits
-    tier = np.select([above[0], above[1], above[2]], [T2, T1, T0], SUPPRESS).astype(np.int8)
-    is_discarded = decided & ((tier == T0) | (tier == SUPPRESS))
-    explored = is_discarded & (uniform(fleet.seed, fleet.tick, STREAM_EXPLORE) < rules.explore_share)
-    return Weighing(
-        signals, weights, composite, fleet.boundaries.reshape(6, -1).copy(), limits, decided, tier, explored
-    )
+    tier = _TIER_BY_EXCEEDED[(composite > limits).sum(axis=0)]
+    explores = tape.exploration_luck[t] < rules.explore_share
+    explored = decided & explores & (tier != T1) & (tier != T2)
+    boundaries = fleet.boundaries.reshape(6, -1)
+    return Weighing(signals, fleet.expert_weights, composite, boundaries, limits, decided, tier, explored)
 
 
 def inherit_gate(
@@ -77,13 +77,16 @@ def inherit_gate(
         log_weights, boundaries = state
         eta = learning_rate(len(log_weights), fleet.expert_rounds[i : i + 1], policy.gating)
         fleet.expert_losses[:, i] = -np.array(log_weights) / eta
+        one = fleet.expert_losses[:, i : i + 1], fleet.expert_rounds[i : i + 1]
+        fleet.expert_weights[:, i : i + 1] = expert_weights(*one, policy.gating)
         fleet.boundaries[..., i], fleet.is_taught[i] = np.array(boundaries).T, True
 
 
-def _draw(fleet: Fleet, policy: Policy) -> None:
+def _draw(fleet: Fleet, t: int, policy: Policy) -> None:
     """Sample the boundaries of golems that begin a delta, for all its ticks at once."""
     span = policy.gating.delta_ticks
-    golem = np.flatnonzero(fleet.alive & ((fleet.tick - 1) % span == 0))
-    if len(golem):
-        ticks = fleet.tick[golem] + np.arange(span)[:, None]
-        fleet.drawn[..., golem] = sampled(fleet.seed[golem], ticks, fleet.boundaries[..., golem])
+    begins = fleet.alive & ((fleet.tick - 1) % span == 0)
+    if begins.any():
+        golem, later = np.flatnonzero(begins), np.arange(span)
+        drawn = sampled(fleet.seed[golem], fleet.tick[golem] + later[:, None], fleet.boundaries[..., golem])
+        fleet.drawn[((t + later) % span)[:, None], :, golem] = drawn.swapaxes(1, 2)

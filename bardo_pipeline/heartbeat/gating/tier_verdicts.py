@@ -18,7 +18,8 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gating.boundaries import after_verdicts
-from bardo_pipeline.heartbeat.gating.expert_weights import after_losses, bounded, expert_losses
+from bardo_pipeline.heartbeat.gating.event_router import learn_routes
+from bardo_pipeline.heartbeat.gating.expert_weights import after_losses, bounded, expert_losses, expert_weights
 from bardo_pipeline.heartbeat.gating.learned_gate import SUPPRESS, T1, T2, Weighing
 from bardo_pipeline.policy import GatingPolicy, Policy
 
@@ -70,7 +71,11 @@ def judge_tiers(fleet: Fleet, t: int, policy: Policy) -> None:
     losses = expert_losses(past["signals"], important.astype(np.float64), rules)
     sums = after_losses(fleet.expert_losses[:, golem], losses, judged, rules)
     fleet.expert_rounds[golem] += judged.sum(axis=0)
-    fleet.expert_losses[:, golem] = bounded(sums, fleet.expert_rounds[golem], rules)
+    sums = bounded(sums, fleet.expert_rounds[golem], rules)
+    fleet.expert_losses[:, golem] = sums
+    fleet.expert_weights[:, golem] = expert_weights(sums, fleet.expert_rounds[golem], rules)
+    if len(fleet.past_route):
+        learn_routes(fleet, golem, at[: 2 * span], judged, important, policy)
     shallow, chosen = past["tier"] == T1, past["decided"]
     raised = needless & (chosen | shallow), needless & chosen, np.zeros_like(needless)
     lowered = np.zeros_like(missed), missed & chosen, missed & chosen & (past["tier"] == SUPPRESS)

@@ -23,6 +23,7 @@ from bardo_pipeline.heartbeat.records import arrow_builders as arrow
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
 from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
 from bardo_pipeline.heartbeat.records.thought_fields import thought
+from bardo_pipeline.heartbeat.records.triage_fields import triage
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.mortality.credit_partitions import GAS, INFERENCE
 from bardo_pipeline.mortality.vitality import phase_codes
@@ -74,6 +75,7 @@ def records_of(chunk: Chunk) -> pa.Table:
         ),
         "attention": _attention(judgement),
         "gating": _gating(rows, gated),
+        "triage": triage(rows),
         "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
@@ -119,7 +121,8 @@ def _gated(rows: Rows) -> Gated | None:
     if not rows.has("gating_composite"):
         return None
     names = ("composite", "thresholds", "decided", "explored")
-    return Gated(*(np.moveaxis(rows[f"gating_{name}"], 0, -1) for name in names))
+    woke = rows["triage_woke"] if rows.has("triage_woke") else np.zeros(rows.count, bool)
+    return Gated(**{name: np.moveaxis(rows[f"gating_{name}"], 0, -1) for name in names}, woke=woke)
 
 
 def _gating(rows: Rows, gated: Gated | None) -> pa.Array | None:

@@ -158,7 +158,7 @@ def _files(path: Path) -> list[str]:
 
 
 def _policy_row(policy: Policy) -> pa.Table:
-    decay = policy.decay
+    decay, gating = policy.decay, policy.gating
     return pa.table(
         {
             **{name: pa.array([getattr(decay, name)], pa.float64()) for name in _DECAY},
@@ -166,6 +166,11 @@ def _policy_row(policy: Policy) -> pa.Table:
             "bloodstain_floor_ppm": [ppm(decay.bloodstain_floor)],
             "cycle_ticks": [policy.curator.cycle_ticks],
             "effect_min_ppm": pa.array([policy.curator.effect_min_ppm], pa.float64()),
+            "delta_ticks": [gating.delta_ticks],
+            "window_ticks": [gating.window_ticks],
+            "event_error_min": pa.array([gating.event_error_min], pa.float64()),
+            "event_loss_min": pa.array([gating.event_loss_min], pa.float64()),
+            "trial_effect_min_ppm": [gating.effect_min_ppm],
             "prediction_floor_micros": [policy.tools.prediction_floor_micros],
             "scar_half_life_days": pa.array([policy.katabasis.scar_half_life_days], pa.float64()),
             "anomaly_edges": pa.array([policy.curator.anomaly_edges], pa.list_(pa.float64())),

@@ -19,7 +19,10 @@ from bardo_pipeline.storage.projections.projections import HIDDEN
 from bardo_pipeline.storage.warehouse.build import quoted
 from bardo_pipeline.storage.warehouse.derived_sources import DATABASE
 
-BY_GOLEM = ("fct_choices", "fct_decisions", "fct_episodes", "fct_experiences", "fct_retrievals", "fct_ticks")
+BY_GOLEM = (
+    "fct_choices", "fct_decisions", "fct_episodes", "fct_experiences", "fct_retrievals", "fct_ticks",
+    "fct_tier_verdicts",
+)  # fmt: skip
 """Marts whose models call the macro `kept_rows`."""
 
 _READ = ("curation", "dreams", "episodes", "grimoire", "lessons")

@@ -67,6 +67,8 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
         "outcome_class": FAILED, "mechanism": {*MECHANISMS} - {UNEXPLAINED}, "market_regime": SCAR_REGIMES,
         "position_state": ("open", "closed", "impaired"), "published": ("life", "death"), "began_by": BEGAN_BY,
         "importance_tier": IMPORTANCE_TIERS, "sort": {"record", *SORTS} - {"insight"},
+        "verdict": ("right", "missed", "needless"),
+        "verdict_reason": ("quiet", "event", "exploration", "gain", "found", "nothing", "harm"),
         **{name: get_args(Trial.model_fields[name].annotation) for name in ("choice", "horizon")},
     }  # fmt: skip
     single_gas_bands = ("fct_choices", "fct_decisions", "fct_scars")

@@ -58,6 +58,7 @@ MARTS = (
     "fct_strategies",
     "fct_ticks",
     "fct_tier_costs",
+    "fct_tier_verdicts",
     "fct_votes",
     "fct_withdrawals",
 )

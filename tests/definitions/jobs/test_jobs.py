@@ -47,6 +47,7 @@ MARTS = (
     "fct_scars",
     "fct_strategies",
     "fct_tier_costs",
+    "fct_tier_verdicts",
     "fct_ticks",
     "fct_votes",
     "fct_withdrawals",

@@ -33,7 +33,7 @@ def updated(losses: list[list[float | None]], rules: GatingPolicy) -> np.ndarray
     return after_losses(np.zeros((5, 1)), new, np.ones((len(losses), 1), bool), rules)
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 @given(LOSSES, st.lists(st.one_of(st.none(), UNIT), min_size=5, max_size=5))
 def test_hedge_in_columns_equals_weights_multiplied_round_by_round(
     losses: list[list[float | None]], signals: list[float | None]
@@ -47,7 +47,7 @@ def test_hedge_in_columns_equals_weights_multiplied_round_by_round(
     np.testing.assert_allclose(combined(weights, column(signals)), np.nan if expected is None else expected, rtol=1e-9)
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 @given(LOSSES)
 def test_exponential_weights_in_columns_equal_those_of_whole_losses(losses: list[list[float | None]]) -> None:
     learner = twin.ExponentialWeights([0.0] * 5)
@@ -57,7 +57,7 @@ def test_exponential_weights_in_columns_equal_those_of_whole_losses(losses: list
     np.testing.assert_allclose(weights[:, 0], learner.share(), rtol=1e-9)
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_the_log_ratio_of_two_weights_halves_in_69_rounds_without_losses() -> None:
     before = np.array([[1.0], [4.0]])
     after = after_losses(before, np.zeros((69, 2, 1)), np.ones((69, 1), bool), RULES)
@@ -80,7 +80,7 @@ def regret(rules: GatingPolicy, adversary: str, rounds: int = 10_000) -> float:
     return paid - float(losses.min())
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 @pytest.mark.parametrize("adversary", ["heaviest", "two that alternate", "coins"])
 def test_the_regret_stays_below_the_bounds_of_the_canon(adversary: str) -> None:
     fixed = GatingPolicy(discount=1.0, eta=math.sqrt(8.0 * math.log(5) / 10_000))
@@ -88,7 +88,7 @@ def test_the_regret_stays_below_the_bounds_of_the_canon(adversary: str) -> None:
     assert regret(EXPONENTIAL, adversary) < 158.6
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_a_loss_is_the_distance_from_the_importance_and_counts_less_without_importance() -> None:
     signals = np.array([0.0, 0.3, 1.0, np.nan])[None, :, None]
     important, idle = (expert_losses(signals, np.array([[value]]), RULES)[0, :, 0] for value in (1.0, 0.0))
@@ -96,7 +96,7 @@ def test_a_loss_is_the_distance_from_the_importance_and_counts_less_without_impo
     np.testing.assert_allclose(idle, RULES.negative_weight * np.array([0.0, 0.3, 1.0, np.nan]))
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-6")
 @pytest.mark.parametrize("boundary", range(3))
 def test_boundaries_are_drawn_from_their_beta_distributions(boundary: int) -> None:
     shapes = prior_boundaries(RULES, 1)
@@ -107,7 +107,7 @@ def test_boundaries_are_drawn_from_their_beta_distributions(boundary: int) -> No
     np.testing.assert_array_equal(again, drawn[1_000:1_050])
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-6")
 def test_draws_of_boundaries_golems_and_ticks_are_independent() -> None:
     shapes = np.repeat(np.array([[2.0], [2.0]])[:, None], 3, axis=1).repeat(2, axis=2)
     drawn = sampled(np.array([1, 2], np.uint64), np.arange(1, 4_001)[:, None].repeat(2, axis=1), shapes)
@@ -116,7 +116,7 @@ def test_draws_of_boundaries_golems_and_ticks_are_independent() -> None:
     assert np.abs(off_diagonal).max() < 0.06
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-6")
 @given(st.lists(UNIT, min_size=3, max_size=3), st.floats(-1.0, 1.0), st.floats(-1.0, 1.0))
 def test_thresholds_shift_with_the_mood_and_descend(drawn: list[float], arousal: float, dominance: float) -> None:
     found = thresholds(np.array(drawn)[:, None], np.array([arousal]), np.array([dominance]), RULES)[:, 0]
@@ -125,7 +125,7 @@ def test_thresholds_shift_with_the_mood_and_descend(drawn: list[float], arousal:
     assert 0.05 <= found.min() <= found.max() <= 0.95
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-6")
 def test_needless_escalations_raise_a_boundary_missed_events_lower_it_and_both_fade() -> None:
     prior = prior_boundaries(RULES, 2)
     none, three = np.zeros((3, 2), np.int64), np.full((3, 2), 3)
@@ -139,7 +139,7 @@ def test_needless_escalations_raise_a_boundary_missed_events_lower_it_and_both_f
     np.testing.assert_array_equal(prior[:, :, 0], [[8.0, 5.0, 2.0], [2.0, 5.0, 8.0]])
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 @given(st.integers(0, 2**32 - 1))
 def test_the_topology_is_the_wasserstein_distance_from_the_returns_before(seed: int) -> None:
     returns = np.random.default_rng(seed).normal(size=70) * np.repeat([1.0, 3.0], [50, 20])

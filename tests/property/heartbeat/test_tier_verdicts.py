@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.gating.boundaries import sampled
 from bardo_pipeline.heartbeat.gating.expert_signals import note_contradictions
 from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
 from bardo_pipeline.heartbeat.recall_table import nothing_known
@@ -28,35 +28,14 @@ from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_faults, gate_of
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
 from bardo_pipeline.market.tick_series import tape_of
-from bardo_pipeline.policy import GatePolicy, GatingPolicy, Policy
+from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
-from tests.support.fleets.memory_fleets import FOUNDING, Lived, live, lively_market
+from tests.support.fleets.gated_fleets import GATED as LIVELY
+from tests.support.fleets.gated_fleets import learned, lives
+from tests.support.fleets.memory_fleets import lively_market
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.knowledge.handmade_bundles import bundle_of
-
-LIVELY = Policy(
-    gate=GatePolicy(mode="learned"),
-    gating=GatingPolicy(
-        boundary_priors=((3.0, 3.0), (2.0, 4.0), (1.0, 5.0)), boundary_memory=0.8, explore_share=0.05,
-        event_error_min=0.4, event_loss_min=0.004, effect_min_ppm=100,
-    ),
-)  # fmt: skip
-
-
-@cache
-def learned() -> Lived:
-    """Golems with the learned gate, whose boundaries let every kind of tick through."""
-    return live(lively_market(1_100), lineages=range(4), founding=FOUNDING, policy=LIVELY)
-
-
-@cache
-def lives() -> dict[str, dict[int, dict[str, Any]]]:
-    """The records of each golem by tick."""
-    rows: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-    for row in learned().rows:
-        rows[row["golem_id"]][row["tick"]] = row
-    return rows
 
 
 def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
@@ -66,7 +45,7 @@ def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
     return [figures["weights"][name] for name in twin.EXPERTS], [[b["alpha"], b["beta"]] for b in boundaries]
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-5", "HB-6", "HB-7", "HB-9")
 def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> None:
     rules, counted = LIVELY.gating, Counter[tuple[str, str]]()
     for rows in lives().values():
@@ -98,6 +77,36 @@ def test_every_reason_of_the_learned_gate_agrees_with_its_figures() -> None:
     records = learned().records
     assert stated_in_rules(records) == len(records)
     assert contradictions(records) == []
+
+
+@pytest.mark.row("HB-7", "HB-9")
+def test_the_golems_of_a_market_explore_the_discarded_ticks_that_its_luck_names() -> None:
+    tape = tape_of(lively_market(1_100), LIVELY)
+    named = set(tape.at_us[tape.exploration_luck < LIVELY.gating.explore_share].tolist())
+    assert 0.5 < len(named) / tape.ticks / LIVELY.gating.explore_share < 2.0
+    shared = Counter[int]()
+    for row in learned().rows:
+        at_us, figures = int(row["observed_at"].timestamp()) * 1_000_000, row["gating"]
+        limit = figures["boundary_t1"]["threshold"]
+        discarded = limit is not None and figures["composite"] <= limit
+        settled = "stays out" in row["gating_reason"]
+        assert figures["explored"] is (discarded and at_us in named and not settled)
+        shared[at_us] += figures["explored"]
+    assert max(shared.values()) > 1
+
+
+@pytest.mark.row("HB-7", "HB-6")
+def test_the_thresholds_of_a_record_follow_from_its_boundaries_the_golems_seed_and_its_mood() -> None:
+    for golem_id, rows in lives().items():
+        ticks = np.array([tick for tick, row in rows.items() if row["gating"]["boundary_t1"]["threshold"] is not None])
+        seeds = np.full(len(ticks), seed_of(golem_id))
+        shapes = np.array([recorded(rows[tick])[1] for tick in ticks]).transpose(2, 1, 0)
+        drawn = sampled(seeds, ticks[None], shapes)[0].T
+        for tick, draws in zip(ticks.tolist(), drawn.tolist(), strict=True):
+            mood = rows[tick]["pad_before"]
+            expected = twin.thresholds(draws, mood["arousal"], mood["dominance"], LIVELY.gating)
+            found = [rows[tick]["gating"][f"boundary_{name}"]["threshold"] for name in ("t2", "t1", "t0")]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -153,7 +162,7 @@ def gate_left() -> tuple[dict[str, Any], dict[str, Any]]:
     return orjson.loads(orjson.dumps(state)), rows[max(rows)]
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-10")
 def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_it_at_once() -> None:
     state, last = gate_left()
     founder = learned().births[last["golem_id"]]
@@ -176,7 +185,7 @@ def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_i
     assert len(orjson.dumps(state["gate"])) < 400
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-10")
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -203,7 +212,7 @@ def squashed(size: float, half: float) -> float:
     return size / (size + half)
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_the_signals_of_a_record_follow_from_its_predictions_and_probes_and_from_the_market() -> None:
     rules, z, seen = LIVELY.gating, LIVELY.prediction.interval_z, 0
     tape = tape_of(lively_market(1_100), LIVELY)
@@ -241,7 +250,7 @@ def nats(before: dict[str, Any], after: dict[str, Any], z: float, *, absolute: b
     return float(0.5 * ((second / first) ** 2 + moved**2 - 1.0 - np.log((second / first) ** 2)))
 
 
-@pytest.mark.row("HB-7")
+@pytest.mark.row("HB-7", "HB-5")
 def test_the_contradiction_is_the_share_of_opposed_pairs_of_the_last_retrieval() -> None:
     founder = next(iter(learned().births.values()))
     fleet, recall = Fleet(["g-0", "g-1", "g-2"], [founder] * 3, LIVELY), SimpleNamespace(sign=np.array([1, 1, -1, 0]))

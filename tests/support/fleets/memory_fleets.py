@@ -167,17 +167,19 @@ def live(
     market: Market, *, lineages: Sequence[int] = (0,), policy: Policy | None = None, founding: Founding = FOUNDING,
     generations: int = 1, steers: Mapping[tuple[str, int], tuple[str, str]] | None = None,
     inherited: pa.Table | None = None, traits: Traits | None = None, killed: Callable[[], bool] = lambda: False,
+    learning: Any = None,
 ) -> Lived:  # fmt: skip
     """Let a fleet live through a market.
 
     lineages: numbers of its founders; a founder is the same golem in every fleet. inherited: initial entries
-    of every golem (ENTRY_SCHEMA). traits: of every golem, instead of drawn ones.
+    of every golem (ENTRY_SCHEMA). traits: of every golem, instead of drawn ones. learning: state in the bundle of every
+    golem with `inherited` entries.
     """
     run = fleet_run.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
     fleet = MemoryFleetRun(run, policy or Policy(), lineages, inherited, traits)
     instead = {
         "load_bundle": lambda *_: SimpleNamespace(
-            golem_id="g-before", learning=None, manifest={"died_at": START.isoformat()}
+            golem_id="g-before", learning=learning, manifest={"died_at": START.isoformat()}
         ),
         "waiting_orders": lambda *_: [],
         "is_sale": lambda *_: False,

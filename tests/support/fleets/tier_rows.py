@@ -25,6 +25,8 @@ def _past(row: Mapping[str, Any]) -> Past:
         tier = "T0" if composite > limit else "suppress"
     elif tier == "suppress" and decided and composite > limit:
         decided = False  # the playbook settled it
+    elif tier == "T1" and decided and composite <= figures["boundary_t1"]["threshold"]:
+        decided = False  # an event woke it
     return Past(
         row["tick"], tier, tuple(figures["signals"][name] for name in EXPERTS), decided, figures["explored"],
         figures["found"], row["prediction_error"], row["observation"]["net_asset_value_micros"],

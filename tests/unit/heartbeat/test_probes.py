@@ -204,3 +204,15 @@ def test_sentences_follow_the_probes_of_a_fleet() -> None:
         np.repeat(np.arange(12), 2), probes.severity.ravel(), probes.value.ravel(), probes.threshold.ravel()
     )
     assert words.to_pylist() == ["price moved 3.00 % (limit 2.00 %)"] + [None] * 23
+
+
+@pytest.mark.row("HB-13")
+def test_the_worst_severity_of_a_golem_is_the_highest_of_its_probes() -> None:
+    chance = np.random.default_rng(3)
+    value = chance.choice([np.nan, 0.0, 0.03, 0.5, 2.0, 30.0], size=(len(PROBES), 500))
+    value[PROBES.index("position_health")] = 5.0  # this probe is worse if smaller
+    probes = Probes(value, Policy().probes)
+    np.testing.assert_array_equal(probes.worst, probes.severity.max(axis=0))
+    quiet = value.copy()
+    quiet[:] = np.where(np.arange(len(PROBES))[:, None] == PROBES.index("price_delta"), 0.0, np.nan)
+    assert not Probes(quiet, Policy().probes).worst.any()

@@ -24,6 +24,7 @@ def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
                  "actual": actual}
             ],
             "gating": None,
+            "triage": None,
         }
         for golem, tick, quantity, expected, sigma, actual in rows
     ]  # fmt: skip
