@@ -72,7 +72,8 @@ class ReceptionPolicy(Frozen):
 
 
 class CladePolicy(Operational):
-    """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3). Not hashed.
+    """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3), and the pace
+    of backups. Not hashed.
 
     Each delivery is a recorded event, so a rebuild does not read them.
     """
@@ -81,6 +82,7 @@ class CladePolicy(Operational):
     hour_in: PositiveCount = setting(200, "entries that a golem receives, parcels of warnings apart (INH S5.3)")
     hour_source: PositiveCount = setting(100, "entries that a golem receives of one sibling (INH S5.3)")
     kept_days: PositiveCount = setting(7, "age of a parcel that a golem still receives (INH S6.3)")
+    backup_ticks: PositiveCount = setting(200, "ticks of a golem after which its clade is backed up (INH S6.5)")
 
 
 class DivergencePolicy(Frozen):

@@ -19,6 +19,7 @@ from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
 from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.derivation.clade.clade_backup import back_up, require_restored
 from bardo_pipeline.derivation.clade.clade_exchange import exchange
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -26,7 +27,8 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.errors import ConfigError, ServerError
+from bardo_pipeline.errors import BundleError, ConfigError, ServerError
+from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import ASSETS, LENDER, Market
@@ -94,7 +96,9 @@ def go(
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
     stated = stated_in(root, settings.config)
-    Home.create(root, Policy(), clock())
+    home = Home.create(root, Policy(), clock())
+    for owner in settings.owners:
+        require_restored(home, owner)
     stores, settings, name = _configured(root, stated, settings, market, clock())
     keys = OwnerKeys(stores.home, stores.log)
     for owner in settings.owners:
@@ -104,6 +108,7 @@ def go(
         owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks,
         loan=settings.loan,
     )  # fmt: skip
+    back_up_due, back_up_all = (_backup(stores, founding, clock, is_due_only=is_due) for is_due in (True, False))
     run = Run(
         name=name,
         market=market,
@@ -115,6 +120,7 @@ def go(
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
         exchange=_exchange(stores, founding, clock),
+        back_up=back_up_due,
         replicants=settings.replicants,
     )
     with progress_bar(console, TextColumn("{task.fields[now]}")) as progress:
@@ -128,6 +134,8 @@ def go(
             if marts:
                 progress.update(step, now="warehouse (dbt)")
                 build_warehouse(stores.home, stores.derivation_id, stores.policy)
+        if back_up_all is not None:
+            back_up_all()
         merge_life_files(stores.home, stores.policy, now=clock())
     stores.log.close()
     return ending
@@ -150,8 +158,7 @@ def _exchange(
     address, home = CladeSettings.of(os.environ).relay, stores.home
     if address is None or not in_force_now(stores).configuration.styx.clade_enabled:
         return None
-    owners = [owner for owner in founding.owners if clade_secret_path(home, owner).exists()]
-    secrets_of = {owner: read_clade_secret(home, owner) for owner in owners}
+    secrets_of = _clade_secrets(home, founding)
 
     def exchange_all() -> None:
         for owner, secret in secrets_of.items():
@@ -161,7 +168,36 @@ def _exchange(
                 except ServerError as error:
                     print_line(f"clade of {owner}: {error}", to=sys.stderr)
 
-    return exchange_all if owners else None
+    return exchange_all if secrets_of else None
+
+
+def _backup(
+    stores: DerivationContext, founding: Founding, clock: Callable[[], datetime], *, is_due_only: bool
+) -> Callable[[], None] | None:
+    """Return the function that backs up the clades of the run's owners; None without a relay.
+
+    A relay that fails, or a damaged bundle, does not stop the run.
+    """
+    address = CladeSettings.of(os.environ).relay
+    if address is None or not in_force_now(stores).configuration.styx.vault_enabled:
+        return None
+    vaults = {owner: secret.vault for owner, secret in _clade_secrets(stores.home, founding).items()}
+
+    def back_up_clades() -> None:
+        for owner, vault in vaults.items():
+            with RelayClient(address, vault.topic, vault.token) as relay:
+                try:
+                    back_up(stores, owner, vault, relay, now=clock(), is_due_only=is_due_only)
+                except (BundleError, ServerError) as error:
+                    print_line(f"vault of {owner}: {error}", to=sys.stderr)
+
+    return back_up_clades if vaults else None
+
+
+def _clade_secrets(home: Home, founding: Founding) -> dict[str, CladeSecret]:
+    """Return the secrets of the clades of a run's owners that have one here."""
+    owners = [owner for owner in founding.owners if clade_secret_path(home, owner).exists()]
+    return {owner: read_clade_secret(home, owner) for owner in owners}
 
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:

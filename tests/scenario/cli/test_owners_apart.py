@@ -66,6 +66,8 @@ ACTS = {
     "bundle consent": "{bundle} --to nobody " + WHY,
     "clade key": "{owner}",
     "clade members": "{owner}",
+    "clade backup": "{owner} --relay http://127.0.0.1:9",
+    "clade restore": "{owner} --relay http://127.0.0.1:9",
     "clade sync": "{owner} --relay http://127.0.0.1:9",
     "bundle give": "{bundle} --to {heir} --dry-run",
     "bundle rank": "{bundle} --for {heir}",
