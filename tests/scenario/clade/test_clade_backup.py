@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.client.relay_client import RelayClient, RelayMessage
-from bardo_pipeline.derivation.clade import clade_backup
+from bardo_pipeline.derivation.clade import clade_backup, clade_restore
 from bardo_pipeline.derivation.clade.clade_backup import BackedUp, back_up, restore_mark
 from bardo_pipeline.derivation.clade.clade_restore import restore_clade
 from bardo_pipeline.derivation.clade.vault_snapshots import assembled, part_of
@@ -84,6 +84,29 @@ class HeldVault:
     def ids(self) -> list[str]:
         """The ids of the messages in order."""
         return [message.message_id for message in self.messages]
+
+
+class Stop:
+    """A stop before or after a step: the one with this number."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def around(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the step with a possible stop before and after it."""
+
+        def stoppable(*given: Any, **named: Any) -> Any:
+            self._count()
+            result = step(*given, **named)
+            self._count()
+            return result
+
+        return stoppable
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
 
 
 # a home without derived tables
@@ -169,23 +192,13 @@ def test_a_stop_at_any_step_of_a_backup_loses_and_doubles_nothing(
     whole, stops = HeldVault(), 0
     assert backed_up(tmp_path / "whole", whole).snapshots == 3
 
-    def stopping(step: Callable[..., Any]) -> Callable[..., Any]:
-        def stop(*given: Any) -> Any:
-            nonlocal left
-            result, left = step(*given), left - 1
-            if left == 0:
-                raise KeyboardInterrupt
-            return result
-
-        return stop
-
     while True:
         stops += 1
-        left, home, vault = stops, tmp_path / f"home-{stops}", HeldVault()
+        stop, home, vault = Stop(stops), tmp_path / f"home-{stops}", HeldVault()
         shutil.copytree(small, home)
         with monkeypatch.context() as patched:
-            patched.setattr(clade_backup, "replace_file", stopping(clade_backup.replace_file))
-            patched.setattr(vault, "put", stopping(vault.put))
+            patched.setattr(clade_backup, "replace_file", stop.around(clade_backup.replace_file))
+            patched.setattr(vault, "put", stop.around(vault.put))
             try:
                 backed_up(home, vault)
                 break
@@ -194,9 +207,34 @@ def test_a_stop_at_any_step_of_a_backup_loses_and_doubles_nothing(
         backed_up(home, vault)
         assert vault.messages == whole.messages
         assert (backed_up(home, vault).messages, vault.messages) == (0, whole.messages)
-    assert stops > 9
+    assert stops > 18
     restored(tmp_path / "new", vault)
     assert content(tmp_path / "new") == content(small)
+
+
+def test_a_stop_at_any_step_of_a_restore_is_continued(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault, stops = HeldVault(), 0
+    backed_up(small, vault)
+    while True:
+        stops += 1
+        stop, new = Stop(stops), tmp_path / f"new-{stops}"
+        with monkeypatch.context() as patched:
+            patched.setattr(clade_restore, "write_bundle", stop.around(clade_restore.write_bundle))
+            for step in (EventLog.record, EventLog.admit):
+                patched.setattr(EventLog, step.__name__, stop.around(step))
+            try:
+                restored(new, vault)
+                break
+            except KeyboardInterrupt:
+                pass
+        with pytest.raises(BackupError, match="was interrupted"):
+            backed_up(new, vault)
+        restored(new, vault)
+        assert content(new) == content(small)
+        assert not restore_mark(Home.open(new), "owner").exists()
+    assert stops > 14
 
 
 def test_a_backup_is_due_after_200_ticks_a_birth_or_a_death(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,14 +512,14 @@ def test_killed_backups_and_restores_lose_and_double_nothing(copy: Path, tmp_pat
             working.kill()
             working.wait()
 
-    for turn in range(9):
+    for turn in range(6):
         killed(["backup"], old, turn)
     with relay(database, port) as (url, _):
         bardo("clade", "backup", OWNER, "--relay", url, home=old)
         with RelayClient(url, VAULT.topic, VAULT.token) as topic:
             parts = [part_of(VAULT.decrypt(message.body)) for message in topic.after(0)]
         assert len({(part.place.number, part.number) for part in parts}) == len(parts), "a message was doubled"
-    for turn in range(9):
+    for turn in range(6):
         killed(["restore"], new, turn)
     with relay(database, port) as (url, _):
         bardo("clade", "restore", OWNER, "--relay", url, home=new)
