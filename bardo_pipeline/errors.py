@@ -17,6 +17,7 @@ BardoError
 │   ├── LibraryError           an entry cannot enter or leave a library, or a kit is unavailable
 │   ├── OverrideError          an override is out of range or refers to a past state
 │   ├── SealError              private parts cannot be sealed or opened
+│   ├── BackupError            the backup of a clade is incomplete, altered or another owner's
 │   ├── ToolError              a memory tool is unknown, or refuses its arguments
 │   └── MemoryGateError        the memory tools are switched off
 ├── StreamError                a golem's ticks are out of order; names golem and tick
@@ -136,6 +137,10 @@ class LibraryError(InputError):
 
 class SealError(InputError):
     """Private parts cannot be sealed or opened."""
+
+
+class BackupError(InputError):
+    """The backup of a clade lacks messages, was altered, or holds what its owner does not own."""
 
 
 class ToolError(InputError):

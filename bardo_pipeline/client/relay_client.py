@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -11,6 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from bardo_pipeline.errors import ConfigError, NoServerError, ServerError
+
+_IDS = 10_000
+"""Message ids of one request."""
 
 _SECONDS = 10.0
 _LAST = 10**17
@@ -50,9 +54,21 @@ class RelayClient:
     def __exit__(self, *exc: object) -> None:
         self._http.close()
 
-    def put(self, message_id: str, body: bytes) -> int:
-        """Send a message; return its number. A repetition changes nothing."""
-        return _number(self._asked("PUT", f"messages/{message_id}", content=body), "number")
+    def put(self, message_id: str, body: bytes, days: int | None = None) -> int:
+        """Send a message; return its number. A repetition extends its time.
+
+        days: that the relay keeps the message; None for the relay's own number, 7
+        """
+        wanted = {} if days is None else {"days": days}
+        return _number(self._asked("PUT", f"messages/{message_id}", content=body, params=wanted), "number")
+
+    def keep(self, message_ids: Sequence[str], days: int) -> list[str]:
+        """Let the relay keep messages for so many days from now; return the ids of those that it does not have."""
+        missing = []
+        for start in range(0, len(message_ids), _IDS):
+            part = message_ids[start : start + _IDS]
+            missing += _ids(self._asked("POST", "kept", json=part, params={"days": days}), part, self._url)
+        return missing
 
     def after(self, number: int) -> list[RelayMessage]:
         """Return the next messages behind a number, in order; an empty list at the end of the topic."""
@@ -105,6 +121,13 @@ def _number(document: dict[str, Any], name: str) -> int:
     if not isinstance(number, int) or number < 0:
         raise ServerError(502, "RelayError", f"the relay answered without {name}", "use another relay")
     return number
+
+
+def _ids(document: dict[str, Any], sent: Sequence[str], url: str) -> list[str]:
+    missing = document.get("missing")
+    if not isinstance(missing, list) or not set(sent).issuperset(missing):
+        raise ServerError(502, "RelayError", f"the relay {url} answered without ids", "use another relay")
+    return missing
 
 
 def _messages(rows: object) -> list[RelayMessage] | None:

@@ -25,6 +25,9 @@ RUN = "run"
 CLADE = "clade"
 """Reader of a key that configures the exchange with the clade."""
 
+VAULT = "vault"
+"""Reader of a key that configures the backup of the clade."""
+
 _DEFAULTS = Policy().settings
 _SECONDS: dict[str, Any] = {"ge": 1, "le": 86_400}
 
@@ -124,9 +127,9 @@ class Oracle(Section):
 
 
 class Vault(Section):
-    """L0: encrypted backups (MEM; INH S5)."""
+    """L0: encrypted backups (MEM; INH S6.5)."""
 
-    ttl_days: int = _read_by(NOT_READ, 90, "days that a backup is kept (INH S5, styx.vault.ttl)", ge=1)
+    ttl_days: int = _read_by(VAULT, 90, "days that a backup is kept (INH S6.5, styx.vault.ttl)", ge=1, le=366)
 
 
 class StyxBudget(Section):
@@ -144,9 +147,9 @@ class Injection(Section):
 
 
 class Styx(Section):
-    """Shared memory services (MEM, "Opt-in model"). Only the clade exists yet."""
+    """Shared memory services (MEM, "Opt-in model"). Only the vault and the clade exist yet."""
 
-    vault_enabled: bool = _read_by(NOT_READ, False, "L0: encrypted backup (MEM)")
+    vault_enabled: bool = _read_by(VAULT, False, "L0: encrypted backup (MEM)")
     clade_enabled: bool = _read_by(CLADE, False, "L1: memory shared by one owner's golems (MEM)")
     lethe_enabled: bool = _read_by(NOT_READ, False, "L2: public, anonymous (MEM)")
     marketplace_enabled: bool = _read_by(NOT_READ, False, "L3: commerce (MEM)")
@@ -216,7 +219,7 @@ def _walk(model: type[Section], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def reader_of(key: str) -> str:
-    """Return the reader of a key: a setting of the policy, RUN or NOT_READ."""
+    """Return the reader of a key: a setting of the policy, RUN, CLADE, VAULT or NOT_READ."""
     return str(_extra(key)["reads"])
 
 

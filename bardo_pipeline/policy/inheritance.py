@@ -72,7 +72,8 @@ class ReceptionPolicy(Frozen):
 
 
 class CladePolicy(Operational):
-    """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3). Not hashed.
+    """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3), and the pace
+    of backups. Not hashed.
 
     Each delivery is a recorded event, so a rebuild does not read them.
     """
@@ -84,6 +85,7 @@ class CladePolicy(Operational):
     threat_half_life_hours: Positive = setting(24.0, "half-life of a threat (canon 49)")
     threat_floor: Unit = setting(0.05, "intensity below which a threat has faded (as the floor of bloodstains)")
     shift_threat: Unit = setting(0.75, "threat of a sibling's market that turned volatile (ours)")
+    backup_ticks: PositiveCount = setting(200, "ticks of a golem after which its clade is backed up (INH S6.5)")
 
 
 class DivergencePolicy(Frozen):

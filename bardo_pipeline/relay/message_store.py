@@ -1,6 +1,7 @@
 """MessageStore: the messages of a relay by topic, in one SQLite database.
 
-A message is durable when `put` returns. A topic belongs to the token of its first message. Source: KAT-9; INH S6.3.
+A message is durable when `put` returns, and is kept until the time that its sender asked for. A topic belongs to the
+token of its first message. Source: KAT-9, KAT-10; INH S6.3, S6.5.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +20,9 @@ _TABLES = """
     create table if not exists topics (topic text primary key, token_hash text not null, newest integer not null);
     create table if not exists messages (
         topic text not null, number integer not null, id text not null, body blob not null, at_us integer not null,
-        primary key (topic, number), unique (topic, id)
+        until_us integer not null, primary key (topic, number), unique (topic, id)
     );
-    create index if not exists messages_by_time on messages (at_us);
+    create index if not exists messages_by_end on messages (until_us);
 """
 
 
@@ -46,9 +47,10 @@ class MessageStore:
         with self._lock:
             self._database.close()
 
-    def put(self, topic: str, token: str, message_id: str, body: bytes, at_us: int) -> tuple[int, bool]:
-        """Store a message. Return its number, and whether it is new; a repeated one keeps its number.
+    def put(self, topic: str, token: str, message_id: str, body: bytes, at_us: int, until_us: int) -> tuple[int, bool]:
+        """Store a message until a time. Return its number, and whether it is new.
 
+        A repeated message keeps its number, and stays until the later of its times.
         Raises ServerError 403 for another token than the topic's, 409 for another body under a stored id, and 429 for
         more than `hour_max` messages within an hour.
         """
@@ -65,6 +67,7 @@ class MessageStore:
                         f"message {message_id} has another body",
                         "send it under another id",
                     )
+                self._extend(topic, [message_id], until_us)
                 return known[0], False
             (recent,) = database.execute(
                 "select count(*) from messages where topic = ? and at_us > ?", (topic, at_us - 3_600_000_000)
@@ -78,8 +81,18 @@ class MessageStore:
                 database.execute("insert into topics values (?, ?, ?)", (topic, _hash(token), number))
             else:
                 database.execute("update topics set newest = ? where topic = ?", (number, topic))
-            database.execute("insert into messages values (?, ?, ?, ?, ?)", (topic, number, message_id, body, at_us))
+            row = topic, number, message_id, body, at_us, until_us
+            database.execute("insert into messages values (?, ?, ?, ?, ?, ?)", row)
             return number, True
+
+    def keep(self, topic: str, token: str, message_ids: Sequence[str], until_us: int) -> list[str]:
+        """Keep messages until a time, unless they stay longer; return the ids of those that are not stored.
+
+        Raises ServerError 403 for another token than the topic's.
+        """
+        with self._lock, _transaction(self._database):
+            self._newest(topic, token)
+            return self._extend(topic, message_ids, until_us)
 
     def after(self, topic: str, token: str, number: int, limit: int) -> tuple[list[RelayMessage], int]:
         """Return up to `limit` messages of a topic behind a number, in order, and the number of its newest one.
@@ -95,10 +108,10 @@ class MessageStore:
             ).fetchall()
         return [RelayMessage(*row) for row in rows], newest or 0
 
-    def expire(self, before_us: int) -> int:
-        """Delete the messages that were stored before a time; return their number."""
+    def expire(self, now_us: int) -> int:
+        """Delete the messages whose time has passed; return their number."""
         with self._lock:
-            return self._database.execute("delete from messages where at_us < ?", (before_us,)).rowcount
+            return self._database.execute("delete from messages where until_us < ?", (now_us,)).rowcount
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of topics and of messages."""
@@ -107,6 +120,11 @@ class MessageStore:
                 "select (select count(*) from topics), (select count(*) from messages)"
             ).fetchone()
         return topics, messages
+
+    def _extend(self, topic: str, message_ids: Sequence[str], until_us: int) -> list[str]:
+        """Extend the time of messages; return the ids of those that are not stored."""
+        extend = "update messages set until_us = max(until_us, ?) where topic = ? and id = ?"
+        return [one for one in message_ids if not self._database.execute(extend, (until_us, topic, one)).rowcount]
 
     def _newest(self, topic: str, token: str) -> int | None:
         """Return the newest number of a topic, None for an unknown topic. Raises ServerError 403."""

@@ -1,13 +1,14 @@
 """The relay over HTTP: messages by PUT, catch-up by GET, and a WebSocket that pushes new ones.
 
-The relay sees topics, ids, tokens and ciphertext, all derived from a secret that it does not have. It keeps messages
-for seven days. Source: KAT-9; INH S6.2 to S6.4; ADR 0110.
+The relay sees topics, ids, tokens and ciphertext, all derived from a secret that it does not have. It keeps a message
+for the days that its sender asks for. Source: KAT-9, KAT-10; INH S6.2 to S6.5; ADR 0110, ADR 0111.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -26,8 +27,8 @@ from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.server.door import json_response, refusal
 
-KEPT = timedelta(days=7)
-"""Time that a message is kept for homes that are offline (INH S6.3)."""
+KEPT_DAYS, KEPT_DAYS_MAX = 7, 366
+"""Days that a message is kept for homes that are offline (INH S6.3), and the most that a sender may ask for."""
 
 BODY_BYTES_MAX = 1024 * 1024
 PAGE = 64
@@ -56,6 +57,7 @@ class RelayApplication:
             Route("/healthz", self._health),
             Route("/v1/topics/{topic}/messages", self._messages),
             Route("/v1/topics/{topic}/messages/{message_id}", self._put, methods=["PUT"]),
+            Route("/v1/topics/{topic}/kept", self._keep, methods=["POST"]),
             WebSocketRoute("/v1/topics/{topic}/feed", self._feed),
         ]
         refused: dict[int | type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
@@ -74,7 +76,7 @@ class RelayApplication:
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.to_thread(self._store.expire, _micros(self._clock() - KEPT))
+            await asyncio.to_thread(self._store.expire, _micros(self._clock()))
             await asyncio.sleep(_EXPIRY_SECONDS)
 
     async def _health(self, _: Request) -> Response:
@@ -83,14 +85,22 @@ class RelayApplication:
 
     async def _put(self, request: Request) -> Response:
         topic, message_id = _names(request.path_params, "topic", "message_id")
-        token, body = _token(request.headers.get("authorization")), await self._body(request)
+        token, kept = _token(request.headers.get("authorization")), _kept(request.query_params.get("days"))
+        body, at = await self._body(request), self._clock()
         number, is_new = await asyncio.to_thread(
-            self._store.put, topic, token, message_id, body, _micros(self._clock())
+            self._store.put, topic, token, message_id, body, _micros(at), _micros(at + kept)
         )
         if is_new:
             for event in self._waiting.get(topic, ()):
                 event.set()
         return json_response({"number": number, "is_new": is_new}, 201 if is_new else 200)
+
+    async def _keep(self, request: Request) -> Response:
+        """Extend the time of stored messages; answer the ids of those that are not stored."""
+        (topic,), token = _names(request.path_params, "topic"), _token(request.headers.get("authorization"))
+        kept, ids = _kept(request.query_params.get("days")), _ids(await self._body(request))
+        missing = await asyncio.to_thread(self._store.keep, topic, token, ids, _micros(self._clock() + kept))
+        return json_response({"missing": missing})
 
     async def _body(self, request: Request) -> bytes:
         """Read the body. Raises ServerError 413 if it is too long, 408 if it is too slow."""
@@ -184,6 +194,25 @@ def _token(authorization: str | None) -> str:
     if scheme.lower() != "bearer" or not token:
         raise ServerError(401, "TokenMissingError", "the request has no token", "send `Authorization: Bearer TOKEN`")
     return token
+
+
+def _kept(text: str | None) -> timedelta:
+    """Return the time for which a sender wants a message kept. Raises ServerError 400."""
+    days = text or str(KEPT_DAYS)
+    if not days.isascii() or not days.isdigit() or len(days) > 4 or not 1 <= int(days) <= KEPT_DAYS_MAX:
+        raise ServerError(400, "DaysError", f"days {days[:80]!r} is no time to keep", f"give 1 to {KEPT_DAYS_MAX}")
+    return timedelta(days=int(days))
+
+
+def _ids(body: bytes) -> list[str]:
+    """Return the message ids of a body. Raises ServerError 400 unless it is a JSON list of names."""
+    try:
+        ids = json.loads(body)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in ids):
+        raise ServerError(400, "NameError", "the body is no list of ids", "send a JSON list of 32 to 64 hex digits")
+    return ids
 
 
 def _after(text: str | None) -> int:

@@ -107,6 +107,8 @@ class FleetRun(Cohort):
                 self._commit()
                 if self.run.exchange is not None:
                     self.run.exchange()
+            if self.run.back_up is not None:
+                self.run.back_up()
             counts = (self.births, self.deaths, self.published, self.refused)
             on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()

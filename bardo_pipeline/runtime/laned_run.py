@@ -64,7 +64,7 @@ class _Lane:
 
 def has_lanes(run: Run) -> bool:
     """Return whether a run is large enough for lanes and has no feature that depends on the order of lives."""
-    depends = run.heirs or run.replicants or run.succeed is not None or run.exchange is not None
+    depends = run.heirs or run.replicants or run.succeed or run.exchange or run.back_up
     return run.golems >= LANED_GOLEMS_MIN and not depends
 
 

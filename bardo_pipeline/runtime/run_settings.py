@@ -32,7 +32,8 @@ class Run:
     steers: (golem id or *, tick) -> (severity, intent). killed: returns the kill switch, called once a tick. oracle:
     whether golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs.
     succeed: replaces the run's own succession. exchange: called when the curation is written, to exchange knowledge
-    with siblings of other homes. replicants: maximum number per golem (replicants.py).
+    with siblings of other homes. back_up: called after each cycle, to back up what is due. replicants: maximum number
+    per golem (replicants.py).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Run:
     heirs: tuple[Heir, ...] = ()
     succeed: Succeed | None = None
     exchange: Callable[[], None] | None = None
+    back_up: Callable[[], None] | None = None
     killed: Callable[[], bool] = lambda: False
     oracle: bool = True
     replicants: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bardo_pipeline.policy.golem_configuration import CLADE, NOT_READ, RUN, keys, reader_of, sections, setting_of
+from bardo_pipeline.policy.golem_configuration import CLADE, NOT_READ, RUN, VAULT, keys, reader_of, sections, setting_of
 from bardo_pipeline.policy.toml_config import toml
 
 _HEAD = """# Configuration
@@ -26,7 +26,12 @@ Keys read by **nothing** belong to features that do not exist yet. They are vali
 This page is generated from the models (`BARDO_GOLDEN=write pytest tests/unit/project/test_configuration.py`).
 """
 
-_READERS = {RUN: "the run or the succession", CLADE: "`bardo clade sync`", NOT_READ: "**nothing** yet"}
+_READERS = {
+    RUN: "the run or the succession",
+    CLADE: "`bardo clade sync`",
+    VAULT: "`bardo clade backup`",
+    NOT_READ: "**nothing** yet",
+}
 
 
 def configuration_page() -> str:

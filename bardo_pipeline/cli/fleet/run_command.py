@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
+from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.derivation.clade.clade_backup import back_up, require_restored
 from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
@@ -25,7 +27,7 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.errors import ConfigError, ServerError
+from bardo_pipeline.errors import BundleError, ConfigError, ServerError
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import ASSETS, LENDER, Market
@@ -39,7 +41,7 @@ from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
-from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -93,7 +95,9 @@ def go(
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
     stated = stated_in(root, settings.config)
-    Home.create(root, Policy(), clock())
+    home = Home.create(root, Policy(), clock())
+    for owner in settings.owners:
+        require_restored(home, owner)
     stores, settings, name = _configured(root, stated, settings, market, clock())
     keys = OwnerKeys(stores.home, stores.log)
     for owner in settings.owners:
@@ -103,6 +107,7 @@ def go(
         owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks,
         loan=settings.loan,
     )  # fmt: skip
+    back_up_due, back_up_all = (_backup(stores, founding, clock, is_due_only=is_due) for is_due in (True, False))
     run = Run(
         name=name,
         market=market,
@@ -114,6 +119,7 @@ def go(
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
         exchange=_exchange(stores, founding, clock),
+        back_up=back_up_due,
         replicants=settings.replicants,
     )
     with progress_bar(console, TextColumn("{task.fields[now]}")) as progress:
@@ -127,6 +133,8 @@ def go(
             if marts:
                 progress.update(step, now="warehouse (dbt)")
                 build_warehouse(stores.home, stores.derivation_id, stores.policy)
+        if back_up_all is not None:
+            back_up_all()
         merge_life_files(stores.home, stores.policy, now=clock())
     stores.log.close()
     return ending
@@ -157,6 +165,30 @@ def _exchange(
                 print_line(f"clade of {owner}: {result}", to=sys.stderr)
 
     return exchange_all
+
+
+def _backup(
+    stores: DerivationContext, founding: Founding, clock: Callable[[], datetime], *, is_due_only: bool
+) -> Callable[[], None] | None:
+    """Return the function that backs up the clades of the run's owners; None without a relay.
+
+    A relay that fails, or a damaged bundle, does not stop the run.
+    """
+    address = CladeSettings.of(os.environ).relay
+    if address is None or not in_force_now(stores).configuration.styx.vault_enabled:
+        return None
+    owners = [owner for owner in founding.owners if clade_secret_path(stores.home, owner).exists()]
+    vaults = {owner: read_clade_secret(stores.home, owner).vault for owner in owners}
+
+    def back_up_clades() -> None:
+        for owner, vault in vaults.items():
+            with RelayClient(address, vault.topic, vault.token) as relay:
+                try:
+                    back_up(stores, owner, vault, relay, now=clock(), is_due_only=is_due_only)
+                except (BundleError, ServerError) as error:
+                    print_line(f"vault of {owner}: {error}", to=sys.stderr)
+
+    return back_up_clades if vaults else None
 
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:

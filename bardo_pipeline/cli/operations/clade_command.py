@@ -1,4 +1,4 @@
-"""`bardo clade | relay`: knowledge that golems of one owner share, in one home or several, through a relay."""
+"""`bardo clade | relay`: what golems of one owner share through a relay, and their backup there."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from bardo_pipeline.cli.options import named_owner, now, open_context, require_n
 from bardo_pipeline.cli.output.rendering import show_report
 from bardo_pipeline.cli.output.tables import print_json, print_line, say, show_log
 from bardo_pipeline.client.relay_client import RelayClient
+from bardo_pipeline.derivation.clade.clade_backup import BackedUp, back_up, require_restored
 from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
 from bardo_pipeline.derivation.clade.clade_notes import clade_golems, note_rows
+from bardo_pipeline.derivation.clade.clade_restore import restore_clade
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError, NoServerError
-from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES
+from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES, CladeSecret
 from bardo_pipeline.process_settings import CladeSettings
 from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
 from bardo_pipeline.storage.home import Home
@@ -60,13 +63,16 @@ def sync(
     json: opt.Json = False,
     home: opt.Home = None,
 ) -> None:
-    """Share what is due, receive what siblings share, and deliver it to the golems of this home."""
+    """Share what is due, receive and deliver what siblings share, and back up what is due."""
     name = _owner(owner)
     secret = read_clade_secret(Home.open(root_for_owner(home)), name)
     with RelayClient(_address(relay), secret.topic, secret.token) as topic:
         while True:
             try:
-                _report(exchange(open_context(home), name, secret, topic, now=now()), name, json)
+                context = open_context(home)
+                require_restored(context.home, name)
+                _report(exchange(context, name, secret, topic, now=now()), name, json)
+                _report_backup(_back_up(context, name, secret, _address(relay), is_due_only=True), name, json)
                 if not watch:
                     return
                 topic.wait(topic.newest(), every)
@@ -75,6 +81,58 @@ def sync(
                     raise
                 print_line(f"{error}; the next attempt follows", to=sys.stderr)
                 time.sleep(every)
+
+
+@app.command()
+def backup(
+    owner: Clade = None,
+    relay: Address = None,
+    json: opt.Json = False,
+    home: opt.Home = None,
+) -> None:
+    """Send the relay an encrypted snapshot of what is new about the owner's golems with `styx.vault_enabled`."""
+    name, context = _owner(owner), open_context(home)
+    done = _back_up(context, name, read_clade_secret(context.home, name), _address(relay), is_due_only=False)
+    if not done.golems:
+        raise ConfigError(f"no golem of {name} was born with `styx.vault_enabled`: set it in bardo.toml before a birth")
+    if json:
+        print_json(asdict(done))
+    else:
+        _report_backup(done, name, json)
+        say(f"backup of the clade of {name}: {len(done.golems)} golems, up to snapshot {done.number}")
+
+
+@app.command()
+def restore(
+    owner: Clade = None,
+    relay: Address = None,
+    from_home: Annotated[
+        str | None, Option("--from", help="Begin of the id of the home to restore, if the relay has several.")
+    ] = None,
+    incomplete: Annotated[
+        bool, Option("--incomplete", help="Restore what precedes the first message that the relay lacks.")
+    ] = False,
+    json: opt.Json = False,
+    home: opt.Home = None,
+) -> None:
+    """Record what the relay's backup of an owner's golems holds and this home lacks; derives nothing."""
+    name, context = _owner(owner), DerivationContext.open(root_for_owner(home))
+    vault = read_clade_secret(context.home, name).vault
+    with RelayClient(_address(relay), vault.topic, vault.token) as topic:
+        done = restore_clade(context, name, vault, topic, home_id=from_home, is_partial=incomplete)
+    if json:
+        print_json(asdict(done) | {"made_at": done.made_at.isoformat()})
+        return
+    say(
+        f"clade of {name}: {len(done.golems)} golems of home {done.home_id[:8]}, "
+        f"as of {done.made_at:%Y-%m-%d %H:%M} UTC; {done.records:,} records, {done.events:,} life events and "
+        f"{done.bundles:,} bundles were new here"
+    )
+    for message_id, reason in done.refused:
+        print_line(f"message {message_id}: {reason}", to=sys.stderr)
+    if done.missing:
+        print_line(f"{done.missing}; {done.snapshots} snapshots are restored", to=sys.stderr)
+    say("`bardo derive` derives their grimoires and playbooks")
 
 
 @app.command("members")
@@ -97,7 +155,7 @@ def relay(
     host: Annotated[str, Option(help="Address to listen on.")] = RelaySettings.host,
     port: Annotated[int, Option(min=0, max=65_535, help="Port; 0 for any free one.")] = RelaySettings.port,
 ) -> None:
-    """Run a relay: it keeps encrypted messages for seven days and passes them to the homes of one owner."""
+    """Run a relay: it keeps encrypted messages, seven days or as long as asked, for the homes of one owner."""
     show_log()
 
     def on_ready(url: str) -> None:
@@ -119,6 +177,22 @@ def _address(relay: str | None) -> str:
     if address is None:
         raise ConfigError("no relay is named: give --relay ADDRESS, or set BARDO_RELAY")
     return address
+
+
+def _back_up(
+    context: DerivationContext, owner: str, secret: CladeSecret, address: str, *, is_due_only: bool
+) -> BackedUp:
+    vault = secret.vault
+    with RelayClient(address, vault.topic, vault.token) as topic:
+        return back_up(context, owner, vault, topic, now=now(), is_due_only=is_due_only)
+
+
+def _report_backup(done: BackedUp, owner: str, json: bool) -> None:
+    if done.messages and not json:
+        say(
+            f"vault of {owner}: {done.records:,} records and {done.events:,} life events "
+            f"in {done.snapshots} snapshots; {done.messages} messages sent"
+        )
 
 
 def _read(file: Path) -> bytes:

@@ -81,7 +81,7 @@ def findings_of(root: Path, clock: Callable[[], datetime]) -> list[Finding]:
         opened = Home.open(root)
         findings += [Finding("home", "ok", str(root)), file_system(root), server(root), dagster(opened)]
         context = DerivationContext.open(root)
-        findings += [clock_of(context, clock), *keys(context), spool(opened, clock())]
+        findings += [clock_of(context, clock), *keys(context), spool(opened, clock()), *restores(opened)]
     except NoHomeError as error:
         findings.append(Finding("home", "failed", str(error), f"`bardo init {root}` makes one"))
     except BardoError as error:
@@ -272,6 +272,14 @@ def dagster(home: Home) -> Finding:
         return Finding("dagster", "ok", f"{file} has run monitoring, retries and pools")
     cure = f"delete {file}: `bardo ui` writes it again"
     return Finding("dagster", "warning", f"{file} lacks {', '.join(missing)}", cure)
+
+
+def restores(home: Home) -> Iterator[Finding]:
+    """Look for unfinished restores of clades."""
+    for mark in sorted(home.root.glob("clade/*/restoring")):
+        owner = mark.read_text()
+        fact = f"the restore of the clade of {owner} was interrupted"
+        yield Finding("restore", "failed", fact, f"`bardo clade restore {owner}` goes on with it")
 
 
 def spool(home: Home, at: datetime) -> Finding:

@@ -2,6 +2,7 @@
 
     topic   = the first 32 hex digits of HKDF-SHA256(secret, info "bardo/clade/1/topic")
     token   = 64 hex digits of HKDF-SHA256(secret, info "bardo/clade/1/token")
+    vault   = the same with info "bardo/clade/1/vault/topic" and so on: topic, token and keys of the clade's backups
     nonce   = the first 12 bytes of HMAC-SHA256(nonce key, padded plaintext)
     body    = nonce, then AES-256-GCM(encryption key, nonce, padded plaintext, topic)
     padded  = length[4, big-endian], the plaintext, and zeros up to the next power of two, at least 4,096 bytes
@@ -25,21 +26,32 @@ from bardo_pipeline.errors import SealError
 SECRET_BYTES = 32
 _NONCE_BYTES, _LENGTH_BYTES, _SIZE_MIN = 12, 4, 4_096
 
+PLAINTEXT_BYTES_MAX = 2**19 - _LENGTH_BYTES
+"""Longest plaintext whose body is shorter than the 1,048,576 bytes that a relay accepts."""
+
 
 class CladeSecret:
-    """The shared secret of a clade: 32 random bytes. Raises SealError for another length."""
+    """The shared secret of a clade: 32 random bytes. Raises SealError for another length.
 
-    def __init__(self, secret: bytes) -> None:
+    room: prefix of the purposes for which keys are derived; "vault/" for backups.
+    """
+
+    def __init__(self, secret: bytes, room: str = "") -> None:
         if len(secret) != SECRET_BYTES:
             raise SealError(f"a clade's secret has {SECRET_BYTES} bytes, not {len(secret)}: give the whole file")
         self._secret = secret
-        self.topic = _derived(secret, "topic").hex()[:32]
-        self.token = _derived(secret, "token").hex()
-        self._cipher = AESGCM(_derived(secret, "encrypt"))
-        self._nonce_key = _derived(secret, "nonce")
+        self.topic = _derived(secret, f"{room}topic").hex()[:32]
+        self.token = _derived(secret, f"{room}token").hex()
+        self._cipher = AESGCM(_derived(secret, f"{room}encrypt"))
+        self._nonce_key = _derived(secret, f"{room}nonce")
 
     def __repr__(self) -> str:
         return f"CladeSecret({self.key_id})"
+
+    @property
+    def vault(self) -> CladeSecret:
+        """The same secret for backups: another topic, token and keys, and the same id."""
+        return CladeSecret(self._secret, "vault/")
 
     @property
     def key_id(self) -> str:

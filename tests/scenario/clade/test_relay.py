@@ -48,7 +48,10 @@ def test_a_topic_opens_by_its_token_alone(address: str) -> None:
         number = ours.put(IDS[0], b"secret")
         assert theirs.after(0) == []
         stranger = RelayClient(address, OURS.topic, THEIRS.token)
-        for call in (lambda: stranger.after(0), lambda: stranger.put(IDS[1], b"x"), stranger.newest):
+        for call in (
+            lambda: stranger.after(0), lambda: stranger.put(IDS[1], b"x"), stranger.newest,
+            lambda: stranger.keep([IDS[0]], 9),
+        ):  # fmt: skip
             with pytest.raises(ServerError, match="another token") as refused:
                 call()
             assert refused.value.status == 403
@@ -75,6 +78,11 @@ def test_a_new_message_is_pushed(address: str) -> None:
         ("PUT", f"/v1/topics/{OURS.topic}/messages/..%2Fx", {"authorization": "Bearer x"}, b"", 400),
         ("PUT", f"/v1/topics/{OURS.topic}/messages/{IDS[0]}", {"authorization": "Bearer x"}, b"x" * 1_100_000, 413),
         ("POST", "/v1/nowhere", {}, b"", 404),
+        ("PUT", f"/v1/topics/{OURS.topic}/messages/{IDS[0]}?days=0", {"authorization": "Bearer x"}, b"x", 400),
+        ("PUT", f"/v1/topics/{OURS.topic}/messages/{IDS[0]}?days=367", {"authorization": "Bearer x"}, b"x", 400),
+        ("POST", f"/v1/topics/{OURS.topic}/kept?days=9", {"authorization": "Bearer x"}, b'["../x"]', 400),
+        ("POST", f"/v1/topics/{OURS.topic}/kept?days=nine", {"authorization": "Bearer x"}, b"[]", 400),
+        ("POST", f"/v1/topics/{OURS.topic}/kept", {}, b"[]", 401),
     ],
 )
 def test_a_wrong_request_is_refused_with_a_cure(

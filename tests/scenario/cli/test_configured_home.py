@@ -30,9 +30,9 @@ def test_a_run_uses_bardo_toml_and_records_it(tmp_path: Path) -> None:
     home.mkdir()
     (home / "bardo.toml").write_text(
         "[clock]\ndelta_theta_ticks = 100\n[oracle]\nenabled = false\n[heartbeat]\nwrite_batch_size = 7\n"
-        "[styx]\nclade_enabled = true\n[death]\nreserve_min_usd = 0.5\n"
+        "[styx]\nclade_enabled = true\nmarketplace_enabled = true\n[death]\nreserve_min_usd = 0.5\n"
     )
-    assert json_of("config", "check", home=home)["read_by_nothing"] == ["styx.clade_enabled"]
+    assert json_of("config", "check", home=home)["read_by_nothing"] == ["styx.marketplace_enabled"]
     bardo(*BRIEF, home=home)
     stores = DerivationContext.open(home)
     assert stores.policy.curator.cycle_ticks == 100

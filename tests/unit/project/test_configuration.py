@@ -17,6 +17,7 @@ from bardo_pipeline.policy.golem_configuration import (
     CLADE,
     NOT_READ,
     RUN,
+    VAULT,
     Configuration,
     in_setting_units,
     keys,
@@ -159,10 +160,14 @@ def test_unknown_keys_of_another_version_are_ignored() -> None:
     assert with_operations(Policy(), content) == Policy()
 
 
+LAYERS = {"styx.vault_enabled", "styx.clade_enabled", "styx.vault.ttl_days"}
+"""Keys of the layers that exist."""
+
+
 def test_every_key_has_a_reader() -> None:
-    assert all(reader_of(key) in (RUN, CLADE, NOT_READ) or setting_of(key) for key in keys())
+    assert all(reader_of(key) in (RUN, CLADE, VAULT, NOT_READ) or setting_of(key) for key in keys())
     assert {key for key in keys() if reader_of(key) == NOT_READ} >= {
-        k for k in keys() if k.startswith("styx.") and k != "styx.clade_enabled"
+        k for k in keys() if k.startswith("styx.") and k not in LAYERS
     }
 
 
