@@ -47,18 +47,18 @@ class Place(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of `count` parts of a snapshot. hash: SHA-256 of the whole snapshot, in hex. number: from 1."""
+    """One of `total` parts of a snapshot. hash: SHA-256 of the whole snapshot, in hex. number: from 1."""
 
     place: Place
     hash: str
     number: int
-    count: int
+    total: int
     content: bytes
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a home recorded since the snapshot before.
+    """The records, life events and bundles of a home since the snapshot before.
 
     Parameters
     ----------
