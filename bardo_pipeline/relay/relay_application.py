@@ -1,7 +1,7 @@
 """The relay over HTTP: messages by PUT, catch-up by GET, and a WebSocket that pushes new ones.
 
 The relay sees topics, ids, tokens and ciphertext, all derived from a secret that it does not have. It keeps a message
-for the days that its sender asks for. Source: KAT-9, KAT-10; INH S6.2 to S6.5; ADR 0110, ADR 0111.
+for the days that its sender asks for. Source: KAT-9, KAT-10; INH S6.2 to S6.5; ADR 0110, ADR 0112.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def backup(
     json: opt.Json = False,
     home: opt.Home = None,
 ) -> None:
-    """Send the relay an encrypted snapshot of what is new about the owner's golems with `styx.vault_enabled`."""
+    """Send the relay an encrypted snapshot of the new records and events of golems with `styx.vault_enabled`."""
     name, context = _owner(owner), open_context(home)
     done = _back_up(context, name, read_clade_secret(context.home, name), _address(relay), is_due_only=False)
     if not done.golems:

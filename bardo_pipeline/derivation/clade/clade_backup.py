@@ -3,7 +3,7 @@
 The first snapshot holds all that the log has about the golems, each later one what is new. The messages of a snapshot
 are durable files in the home before the cursor states the snapshot, and stay until the relay has them. So a kill at any
 moment leads to the same messages. A relay that lost messages gets a new chain of snapshots, and so does a home that
-lost its cursor. Source: KAT-10; INH S6.5; ADR 0111.
+lost its cursor. Source: KAT-10; INH S6.5; ADR 0112.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class BackedUp:
 
 
 class _Covered(NamedTuple):
-    """What the snapshots hold of a golem: its records up to a version of the log, its highest tick and its death."""
+    """A golem's part in the snapshots: its records up to a version of the log, its highest tick and its death."""
 
     version: int
     tick: int
@@ -157,7 +157,7 @@ def vault_members(context: DerivationContext, owner_id: str) -> dict[str, int]:
 def back_up(
     context: DerivationContext, owner_id: str, secret: CladeSecret, vault: Vault, *, now: datetime, is_due_only: bool
 ) -> BackedUp:
-    """Make snapshots of what is new about an owner's golems, and send them.
+    """Make snapshots of the new records and events of an owner's golems, and send them.
 
     Raises NoServerError and ServerError of the relay, which then gets the rest by the next backup; BackupError while a
     restore is unfinished.

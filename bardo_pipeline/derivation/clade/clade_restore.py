@@ -3,7 +3,7 @@
 All messages are read and checked before the first event is recorded. Then records and events are recorded in the order
 and with the recording times of the home that wrote them, by the same admission as any others. So links and signatures
 are those of the lost home, and a repetition doubles nothing. A mark in the home states an unfinished restore.
-Source: KAT-10; INH S6.5; ADR 0111.
+Source: KAT-10; INH S6.5; ADR 0112.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Stored:
     @property
     def missing(self) -> list[int]:
         """Numbers of the parts that were not read."""
-        return [number for number in range(1, self.first.count + 1) if number not in self.files]
+        return [number for number in range(1, self.first.total + 1) if number not in self.files]
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot. Raises BackupError."""
@@ -125,7 +125,7 @@ def restore_clade(
 
 
 def _read(vault: Vault, secret: CladeSecret, folder: Path) -> tuple[dict[str, _Stored], list[tuple[str, str]]]:
-    """Read all messages; return the snapshots by hash, and (message id, reason) of what is no part of one."""
+    """Read all messages; return the snapshots by hash, and (message id, reason) of each that is no part of one."""
     stored, refused, number = dict[str, _Stored](), list[tuple[str, str]](), 0
     while messages := vault.after(number):
         for message in messages:
@@ -177,7 +177,7 @@ def _chain(stored: dict[str, _Stored], is_partial: bool) -> tuple[list[_Stored],
         return [one for _, one in chain], ""
     previous, number = (chain[-1][0], len(chain) + 1) if chain else ("", 1)
     torn = next((one for one in stored.values() if one.place.previous == previous and one.missing), None)
-    parts = "" if torn is None else f" (parts {', '.join(map(str, torn.missing))} of {torn.first.count})"
+    parts = "" if torn is None else f" (parts {', '.join(map(str, torn.missing))} of {torn.first.total})"
     fact = f"the relay lacks snapshot {number}{parts} of {newest.place.number} of home {newest.place.home_id[:8]}"
     if not chain or not is_partial:
         cure = f"--incomplete restores the {len(chain)} before it" if chain else "no snapshot before it is complete"

@@ -2,7 +2,7 @@
 
 A snapshot holds what a home recorded about its golems since the snapshot before it: rows of the log, life events and
 bundles. Snapshots of a home form a chain, because each names the hash of the one before. So a lost, repeated or altered
-snapshot shows. Source: KAT-10; INH S6.5; ADR 0111.
+snapshot shows. Source: KAT-10; INH S6.5; ADR 0112.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Place(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of `count` parts of a snapshot. hash: SHA-256 of the whole snapshot, in hex. number: from 1."""
+    """One of `total` parts of a snapshot. hash: SHA-256 of the whole snapshot, in hex. number: from 1."""
 
     place: Place
     hash: str
     number: int
-    count: int
+    total: int
     content: bytes
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a home recorded since the snapshot before.
+    """The records, life events and bundles of a home since the snapshot before.
 
     Parameters
     ----------
