@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
-from bardo_pipeline.errors import ServerError
+from bardo_pipeline.errors import BardoError
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -47,7 +47,7 @@ async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], d
         try:
             done = await warm.read(None, lambda context: exchange_clades(context, address, now=clock()))
             for owner, result in done.items():
-                if isinstance(result, ServerError):
+                if isinstance(result, BardoError):
                     logger.warning("clade of %s: %s", owner, result)
         except Exception as error:
             logger.warning("the clades could not exchange: %s", error)

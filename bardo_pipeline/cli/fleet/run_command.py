@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.errors import BundleError, ConfigError, ServerError
+from bardo_pipeline.errors import BardoError, BundleError, ConfigError, ServerError
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import ASSETS, LENDER, Market
@@ -161,7 +161,7 @@ def _exchange(
 
     def exchange_all() -> None:
         for owner, result in exchange_clades(stores, address, now=clock(), owners=owners).items():
-            if isinstance(result, ServerError):
+            if isinstance(result, BardoError):
                 print_line(f"clade of {owner}: {result}", to=sys.stderr)
 
     return exchange_all
