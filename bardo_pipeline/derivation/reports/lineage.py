@@ -22,6 +22,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries, retracted_dream_decisions
 from bardo_pipeline.derivation.incremental.record_queries import birth_rows
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.death_queries import deaths_of
 from bardo_pipeline.derivation.memory.text_states import TextState, texts_beginning
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
@@ -130,13 +131,15 @@ def _text_holdings(context: DerivationContext, text: str, now: datetime) -> tupl
         )
     if len(ids) > 1:
         raise QueryError(f"{len(ids)} texts begin with {text!r} ({', '.join(ids[:4])}, …): give more of the id")
-    born = birth_rows(context)
-    return ids[0], [_holding_of_text(state, born.get(state.golem_id, {})) for state in states]
+    born, died = birth_rows(context), {golem_id: at for golem_id, (_, at) in deaths_of(context).items()}
+    return ids[0], [_holding_of_text(state, born.get(state.golem_id, {}), died) for state in states]
 
 
-def _holding_of_text(state: TextState, born: Mapping[str, Any]) -> Holding:
-    """Return the holding of a stored text. born: content of its golem's birth."""
-    is_inherited = state.origin_golem_id != state.golem_id
+def _holding_of_text(state: TextState, born: Mapping[str, Any], died: Mapping[str, datetime]) -> Holding:
+    """Return the holding of a stored text. born: content of its golem's birth. died: golem -> moment of its death."""
+    is_inherited, (first, *later) = state.origin_golem_id != state.golem_id, state.changes
+    if is_inherited:
+        first = first | {"at": died.get(born["predecessor_id"], first["at"])}
     return Holding(
         golem_id=state.golem_id,
         generation=born.get("generation"),
@@ -145,7 +148,7 @@ def _holding_of_text(state: TextState, born: Mapping[str, Any]) -> Holding:
         status="active",
         text=state.text,
         confidence_ppm=state.changes[-1]["confidence_ppm"],
-        decisions=tuple({"cycle": None, "cause_ticks": (), **change} for change in state.changes),
+        decisions=tuple({"cycle": None, "cause_ticks": (), **change} for change in (first, *later)),
         ticks=(),
         bundle_hash=born["bundle_hash"] if is_inherited else None,
         from_golem_id=born["predecessor_id"] if is_inherited else None,

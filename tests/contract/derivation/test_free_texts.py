@@ -307,6 +307,7 @@ def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_pat
     line = lineage_of(context, insight.text_id, now=NOW)
     assert [(held.golem_id, held.from_golem_id) for held in line] == [(founder, None), (heir, founder), (late, heir)]
     assert [held.decisions[0]["operation"] for held in line] == ["stored", "received", "received"]
+    assert [held.decisions[0]["at"] - NOW for held in line] == [timedelta(hours=h) for h in (-1, 0, 2)]
     assert [held.confidence_ppm for held in line] == [700_000, 695_000, 590_750]
     assert lineage_of(context, insight.text_id, heir, now=NOW) == line[:2]
     for _ in ("with the open index", "without one"):
