@@ -1,4 +1,4 @@
-"""Compares gates: fixed, attention, learned, learned with an inherited state, and an oracle.
+"""Compares gates: fixed, attention, learned, learned with an inherited state, with the router, and an oracle.
 
 Ancestors with the learned gate live in the first days of a market. In the following days, golems with equal traits,
 budget, lifespan and luck live under each gate, without inherited entries. A tick is important if a deliberation would
@@ -34,8 +34,10 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.in_memory_fleet import InMemoryFleet, Lives, Start
 
-FIXED, ATTENTION, LEARNED, INHERITED, ORACLE = GATES = ("fixed", "attention", "learned", "inherited", "oracle")
-MODES = {FIXED: "fixed", ATTENTION: "attention", LEARNED: "learned", INHERITED: "learned", ORACLE: "fixed"}
+GATES = ("fixed", "attention", "learned", "inherited", "routed", "oracle")
+FIXED, ATTENTION, LEARNED, INHERITED, ROUTED, ORACLE = GATES
+MODES = dict.fromkeys((LEARNED, INHERITED, ROUTED), "learned") | {ATTENTION: "attention"}
+"""Mode of the policy by gate; `fixed` of others."""
 
 FIRST_TICKS = 200
 """Ticks of a life within which an inherited gate is compared with the fixed one."""
@@ -45,12 +47,13 @@ COST_MAX = 0.7
 
 
 class Trial(NamedTuple):
-    """Settings of one market: seed, golems, days of the ancestors, days that are compared."""
+    """Settings of one market: seed, golems, days of the ancestors, days that are compared, recorded market if any."""
 
     seed: int
     golems: int = 3
     ancestor_days: float = 1.0
     days: float = 1.0
+    recorded: Market | None = None
 
 
 class Tally(NamedTuple):
@@ -104,6 +107,8 @@ class Watch:
 
 def compare_gates(trial: Trial, policy: Policy) -> GateLives:
     """Run one market under every gate."""
+    if trial.recorded is not None:
+        return lives_under_gates(trial.recorded, trial, policy)
     bars = round((trial.ancestor_days + trial.days) * DAY_BARS)
     market = synthetic_market(seed=trial.seed, bars=bars, start=START, spec=graded_spec(None))
     return lives_under_gates(market, trial, policy)
@@ -111,22 +116,35 @@ def compare_gates(trial: Trial, policy: Policy) -> GateLives:
 
 def lives_under_gates(market: Market, trial: Trial, policy: Policy) -> GateLives:
     """Run the ancestors up to the days that are compared, and then golems under every gate."""
-    modes = {
-        mode: policy.model_copy(update={"gate": policy.gate.model_copy(update={"mode": mode})})
-        for mode in set(MODES.values())
-    }
+    policies = {gate: _policy_of(gate, policy) for gate in GATES}
     tape = tape_of(market, policy)
     start = int(np.searchsorted(tape.at_us, int(market.at_us[0]) + round(trial.ancestor_days * DAY_US)))
-    ancestors, _ = _live(tape, 0, start, _starts(market, trial.golems, 0, start, policy), modes["learned"], None)
+    ancestors, _ = _live(tape, 0, start, _starts(market, trial.golems, 0, start, policy), policies[LEARNED], None)
     starts = _starts(market, trial.golems, 1, tape.ticks - start, policy)
     heirs = [s._replace(gate=state) for s, state in zip(starts, _states(ancestors.fleet, policy), strict=True)]
     whole, first = {}, {}
     for gate in GATES:
         watch = Watch(trial.golems, tape.ticks - start, policy, decides=gate == ORACLE)
-        lived = _live(tape, start, tape.ticks, heirs if gate == INHERITED else starts, modes[MODES[gate]], watch)
+        lived = _live(tape, start, tape.ticks, heirs if gate == INHERITED else starts, policies[gate], watch)
         whole[gate] = _tally(*lived, watch, tape.ticks, policy)
         first[gate] = _tally(*lived, watch, FIRST_TICKS, policy)
     return GateLives(market.name, whole, first)
+
+
+def _policy_of(gate: str, policy: Policy) -> Policy:
+    """Return the policy under which golems live with this gate."""
+    mode, events = MODES.get(gate, "fixed"), "routed" if gate == ROUTED else "off"
+    parts = {
+        "gate": policy.gate.model_copy(update={"mode": mode}),
+        "triage": policy.triage.model_copy(update={"mode": events}),
+    }
+    return policy.model_copy(update=parts)
+
+
+def recorded_trial(market: Market, golems: int) -> Trial:
+    """Return the trial of a recorded market: ancestors live in the first half of its days."""
+    days = (int(market.at_us[-1]) - int(market.at_us[0])) / DAY_US / 2.0
+    return Trial(0, golems, days, days, market)
 
 
 def _starts(market: Market, golems: int, generation: int, ticks: int, policy: Policy) -> list[Start]:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, recorded_market
 from bardo_pipeline.cli.output import eval_report
-from bardo_pipeline.cli.output.tables import print_table
+from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.gate_evaluation import COST_MAX, FIRST_TICKS, Compared, GateReport, Trial, grade_gates
+from bardo_pipeline.runtime.gate_evaluation import (
+    COST_MAX,
+    FIRST_TICKS,
+    Compared,
+    GateReport,
+    Trial,
+    compare_gates,
+    grade_gates,
+    graded_gates,
+    recorded_trial,
+)
 
 _NAMES = ("gate", "caught", "ahead_95", "cost", "cost_95", "whole_cost", "worth", "worth_95")
 """Columns: share of important ticks caught, and its gain over the fixed gate; cost of thought that the gate chose, and
@@ -25,21 +37,30 @@ def gate(
     seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 30,
     golems: Annotated[int, Option(min=1, help="Golems per market.")] = 3,
     days: Annotated[int, Option(min=1, help="Days that are compared, after as many days of ancestors.")] = 1,
+    trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
+    gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/gate-SEED).")] = None,
     workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
     json: opt.Json = False,
 ) -> None:
-    """Compare the fixed, attention, learned and inherited gate with an oracle; exit 1 if a bound is missed."""
+    """Compare the fixed, attention, learned, inherited and routed gate with an oracle; exit 1 if a bound is missed."""
+    market, why = recorded_market(trace, opt.gas_token_micros(gas_token_price), rates=True)
     target = eval_report.make_output_folder(folder or Path("eval") / f"gate-{seed}")
     trials = [Trial(seed + i, golems, days, days) for i in range(seeds)]
     with eval_report.report_progress(quiet=json) as on_progress:
         report = grade_gates(trials, Policy(), lambda share: on_progress("living", share), workers=workers)
+        on_progress("recorded days", 0.0)
+        lived = None if market is None else compare_gates(recorded_trial(market, golems), Policy())
+    recorded = None if lived is None else graded_gates([lived], Policy()).whole
     summary: dict[str, Any] = {
         "seed": seed, "markets": len(report.markets), "golems": golems, "days": days, "kept": report.kept,
         "bounds": [bound._asdict() for bound in report.bounds],
         "whole": [row._asdict() for row in report.whole], "first": [row._asdict() for row in report.first],
+        "recorded": {"skipped": why} if recorded is None else [row._asdict() for row in recorded],
     }  # fmt: skip
-    eval_report.write_report(target, _page(report), summary, lambda: _show(report), json=json)
+    eval_report.write_report(
+        target, _page(report, recorded, why), summary, lambda: _show(report, recorded, why), json=json
+    )
     if not report.kept:
         raise Exit(1)
 
@@ -56,18 +77,22 @@ def _rows(compared: tuple[Compared, ...]) -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def _show(report: GateReport) -> None:
+def _show(report: GateReport, recorded: tuple[Compared, ...] | None, why: str | None) -> None:
     eval_report.print_bounds(report.bounds)
     print_table(f"{len(report.markets)} markets", _NAMES, _rows(report.whole))
     print_table(f"First {FIRST_TICKS} ticks", _NAMES, _rows(report.first))
+    if recorded is None:
+        say(f"Recorded days: {why}")
+    else:
+        print_table("Recorded days, one market without an interval", _NAMES, _rows(recorded))
 
 
-def _page(report: GateReport) -> str:
+def _page(report: GateReport, recorded: tuple[Compared, ...] | None, why: str | None) -> str:
     head = (
         f"In each of {len(report.markets)} markets, golems with equal traits, budgets, lifespans and luck live under "
         "each gate. A tick is important if a deliberation would execute an action. The oracle deliberates at these "
-        "ticks alone. The inherited gate starts with the state that ancestors with the learned gate left. Intervals "
-        "are 95 % by a bootstrap over markets."
+        "ticks alone. The inherited gate starts with the state that ancestors with the learned gate left. The routed "
+        "gate is the learned one with the router of chain events. Intervals are 95 % by a bootstrap over markets."
     )
     sections = [f"<h2>Bounds</h2>{eval_report.bounds_table(report.bounds)}"]
     for title, rows in (("Whole lives", report.whole), (f"First {FIRST_TICKS} ticks", report.first)):
@@ -79,4 +104,6 @@ def _page(report: GateReport) -> str:
         )
         table = eval_report.table(_NAMES, _rows(rows))
         sections.append(f'<h2>{title}</h2><div class="plots">{"".join(plots)}</div>{table}')
+    table = f"<p>{escape(why or '')}</p>" if recorded is None else eval_report.table(_NAMES, _rows(recorded))
+    sections.append(f"<h2>Recorded days</h2>{table}")
     return eval_report.page("Proof of worth: gates", head, sections)

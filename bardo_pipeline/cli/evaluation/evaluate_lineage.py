@@ -41,7 +41,7 @@ def lineage(
 ) -> None:
     """Compare heirs with orphans, clones, other conditions and cash; exit 1 if a bound is missed."""
     policy = Policy()
-    market, why = _recorded_market(trace, opt.gas_token_micros(gas_token_price))
+    market, why = recorded_market(trace, opt.gas_token_micros(gas_token_price))
     target = eval_report.make_output_folder(folder or Path("eval") / f"lineage-{seed}")
     descents = [Descent(seed + i, golems, days, judged_days, ancestors, turns=not steady) for i in range(seeds)]
     with eval_report.report_progress(quiet=json) as on_progress:
@@ -59,11 +59,13 @@ def lineage(
         raise Exit(1)
 
 
-def _recorded_market(trace: Path, gas_token_micros: int | None) -> tuple[Market | None, str | None]:
+def recorded_market(
+    trace: Path, gas_token_micros: int | None, *, rates: bool = False
+) -> tuple[Market | None, str | None]:
     """Return the recorded market, or why its evaluation is skipped. A single market has no bounds."""
     if not trace.is_dir():
         return None, f"{trace} is not a folder; name the recorded market's folder with --trace"
-    return read_trace(trace, native_usd_micros=gas_token_micros)[0], None
+    return read_trace(trace, native_usd_micros=gas_token_micros, rates=rates)[0], None
 
 
 def _rows(report: Graded) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain
 from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.market.chain_events import EVENT_KINDS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
-from tests.support.fleets.loan_markets import done, loan
+from tests.support.fleets.loan_markets import RICH, done, loan
+from tests.support.fleets.memory_fleets import live
+from tests.support.fleets.routed_fleets import ROUTED
 
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 CRASH = (datetime(2023, 8, 17, 21, 40, tzinfo=UTC), datetime(2023, 8, 17, 22, 15, tzinfo=UTC))
@@ -78,3 +82,15 @@ def test_a_loan_is_granted_to_every_golem_and_its_heirs(
 @pytest.mark.row("P-2")
 def test_a_rebuild_of_golems_with_loans_is_equal(stores: DerivationContext) -> None:
     assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []
+
+
+@pytest.mark.row("HB-31", "HB-8")
+def test_the_router_reads_the_swaps_and_the_loans_of_the_recorded_crash() -> None:
+    market, _ = read_trace(DATA, rates=True)
+    lived = live(market.slice(market.bars - 400, market.bars), founding=RICH, policy=ROUTED)
+    events = [event for row in lived.rows for event in row["triage"]["events"]]
+    counted = Counter(event["kind"] for event in events)
+    assert counted.keys() == set(EVENT_KINDS)
+    assert counted["swap"] > 0.9 * len(lived.rows), "hardly a minute of the crash has no swap"
+    assert {event["route"] for event in events} >= {"escalate", "emit", "count"}
+    assert len({event["route"] for event in events if event["kind"] == "loan_usdc"}) > 1

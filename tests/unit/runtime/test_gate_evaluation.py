@@ -12,6 +12,7 @@ from bardo_pipeline.runtime.gate_evaluation import (
     INHERITED,
     LEARNED,
     ORACLE,
+    ROUTED,
     GateLives,
     Tally,
     Trial,
@@ -28,7 +29,14 @@ def tally(caught: int, chosen_micros: int, worth: float = 0.9) -> Tally:
 
 def market(number: int, learned: Tally, inherited: Tally) -> GateLives:
     fixed = tally(10 + number % 3, 200_000)
-    tallies = {FIXED: fixed, ATTENTION: fixed, LEARNED: learned, INHERITED: inherited, ORACLE: tally(100, 20_000)}
+    tallies = {
+        FIXED: fixed,
+        ATTENTION: fixed,
+        LEARNED: learned,
+        INHERITED: inherited,
+        ROUTED: learned,
+        ORACLE: tally(100, 20_000),
+    }
     return GateLives(f"m-{number}", tallies, tallies)
 
 
