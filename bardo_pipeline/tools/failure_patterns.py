@@ -2,7 +2,8 @@
 
 A pattern is a set of features. Patterns are taken one after the other, by the lower bound of their failure rate; the
 executions of a taken pattern do not count for the next. A pattern fails at least as often as all executions do.
-A feature with a single known value among all executions is in no pattern, because it separates nothing.
+A feature with a single known value among all executions separates nothing. So it is in a pattern only if the other
+features give none: then failures that are alike still have their pattern.
 Source: TOOLS (memory_get_failure_patterns), MEM-19.
 """
 
@@ -105,9 +106,16 @@ def find_patterns(cells: pa.Table, failures_min: int) -> list[Pattern]:
     failures_min : fewest failures of a pattern
     """
     rows = cells.to_pylist()
-    settled, failures = (cells[name].to_numpy().astype(np.float64) for name in ("settled", "failures"))
     varied = [name for name in FEATURES if len({row[name] for row in rows} - {None}) > 1]
-    keys = sorted({key for row in rows for key in _keys(row, varied)}, key=lambda key: (-len(key), key))
+    return _patterns_of(cells, rows, varied, failures_min) or _patterns_of(cells, rows, FEATURES, failures_min)
+
+
+def _patterns_of(
+    cells: pa.Table, rows: Sequence[Mapping[str, Any]], names: Sequence[str], failures_min: int
+) -> list[Pattern]:
+    """Return the patterns of these features. rows: the cells as dictionaries."""
+    settled, failures = (cells[name].to_numpy().astype(np.float64) for name in ("settled", "failures"))
+    keys = sorted({key for row in rows for key in _keys(row, names)}, key=lambda key: (-len(key), key))
     if not failures.sum() or not keys:
         return []
     base_rate = failures.sum() / settled.sum()

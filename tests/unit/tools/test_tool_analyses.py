@@ -76,9 +76,18 @@ def test_each_execution_counts_in_one_pattern_of_at_least_the_minimum() -> None:
 
 
 @pytest.mark.row("MEM-19")
-def test_a_feature_with_one_value_in_all_executions_is_in_no_pattern() -> None:
+def test_executions_that_all_fail_alike_form_one_pattern() -> None:
+    (pattern,) = find_patterns(cells(("calm", "50-75", "normal", "00:00-06:00", 6, 6)), 5)
+    assert (pattern.settled, pattern.failures, len(pattern.features)) == (6, 6, 4)
+    spread = [("volatile", None, "normal", quarter, 3, 3) for quarter in ("00:00-06:00", "06:00-12:00")]
+    (pattern,) = find_patterns(cells(*spread), 5)
+    assert pattern.features == {"regime": "volatile", "gas_level": "normal"}, "no quarter of the day has five failures"
+    assert find_patterns(cells(("calm", None, None, "00:00-06:00", 6, 0)), 5) == []
+
+
+@pytest.mark.row("MEM-19")
+def test_a_feature_with_one_value_in_all_executions_is_in_no_pattern_beside_others() -> None:
     alike = ("calm", "50-75", "normal", "00:00-06:00", 6, 6)
-    assert find_patterns(cells(alike), 5) == []
     (pattern,) = find_patterns(cells(alike, ("volatile", "50-75", None, "00:00-06:00", 9, 0)), 5)
     assert pattern.features == {"regime": "calm"}
 
