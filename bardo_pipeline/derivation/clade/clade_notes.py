@@ -134,7 +134,8 @@ def _reflections(context: DerivationContext, owner_id: str, golems: Collection[s
 def record_note(context: DerivationContext, note: Note, key_id: str, *, at: datetime, now: datetime) -> bool:
     """Record a received note, unless it is on record; return whether it is new.
 
-    The page of a reflection becomes a text of each living member here, so that it is searched like its own texts.
+    The page of a reflection becomes an episode of each living member here, so that it is searched like its own texts.
+    Similar episodes are not merged, because each of them happened.
 
     at: time of the newest tick of the owner's golems here.
     """
@@ -147,7 +148,7 @@ def record_note(context: DerivationContext, note: Note, key_id: str, *, at: date
     events = [life_event(EVERY_GOLEM, at, payload)]
     if isinstance(note.facts, Reflection):
         tags = (note.about, note.from_golem_id)
-        text = stored_text(note.facts.page, sort="reflection", importance="critical", tags=tags)
+        text = stored_text(note.facts.page, sort="episode", importance="critical", tags=tags)
         members = clade_golems(context, note.owner_id).items()
         events += [life_event(g, at, text) for g, lives in members if lives and g != note.from_golem_id]
     context.log.record(events, now)

@@ -179,6 +179,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "eval memory",
             "eval lineage",
             "clade sync",
+            "clade restore",
             "library equip",
             "bundle checks",
             "golem observe",

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -229,3 +229,19 @@ def test_warnings_are_exempt_from_the_limits(homes: tuple[Path, Path], monkeypat
     assert {golem for golem, parcel in receipts(homes[1]) if parcel == parcels[-1].bundle_hash} == members
     assert not {golem for golem, parcel in receipts(homes[1]) if parcel == parcels[1].bundle_hash}
     assert done.waiting_parcels >= len(members)
+
+
+@pytest.mark.row("KAT-9")
+@pytest.mark.parametrize("days", [6, 8])
+def test_a_parcel_waits_seven_days_for_a_sibling(homes: tuple[Path, Path], days: int) -> None:
+    first, second = (DerivationContext.open(root) for root in homes)
+    secret, held = read_clade_secret(first.home, OWNER), HeldRelay()
+    ((golem_id, (birth, _)), *_) = sorted(births_of(first).items())
+    parcel = pack_parcel(
+        grimoire(claim(STORM, 1)), golem_id, birth, cycle=3, at=LATELY - timedelta(days=days), left_out=LeftOut(),
+        derivation_id=first.derivation_id, policy=first.policy,
+    )  # fmt: skip
+    held.put(secret.message_id(parcel.bundle_hash), secret.encrypt(pack_archive(parcel)))
+    done = exchange(second, OWNER, secret, held, now=NOW)
+    received = {golem for golem, content_hash in receipts(homes[1]) if content_hash == parcel.bundle_hash}
+    assert received == (set(done.members) if days < 7 else set())

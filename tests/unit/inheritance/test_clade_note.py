@@ -1,4 +1,4 @@
-"""Notes of a clade are read as they were written, and a wrong value is refused with its name."""
+"""A note of a clade is read as written; a wrong value is refused with its name."""
 
 from __future__ import annotations
 
