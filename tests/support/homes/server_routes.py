@@ -42,6 +42,7 @@ GET_ROUTES = {
     "/v1/reports/bloodstain": "/v1/reports/bloodstain?golem={golem}",
     "/v1/reports/bundle-checks": "/v1/reports/bundle-checks?target={golem}",
     "/v1/reports/bundle-show": "/v1/reports/bundle-show",
+    "/v1/reports/clade-notes": "/v1/reports/clade-notes",
     "/v1/reports/dreams": "/v1/reports/dreams",
     "/v1/reports/golem-death": "/v1/reports/golem-death?golem={golem}",
     "/v1/reports/golem-due": "/v1/reports/golem-due",
