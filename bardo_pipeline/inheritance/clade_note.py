@@ -8,7 +8,6 @@ Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -126,20 +125,14 @@ def read_note(content: bytes, owner_id: str) -> Note:
     ]
     if len(notes) != 1:
         raise BundleError(f"a note states one fact, not {len(notes)}")
-    if read.scar is not None:
-        failure = failure_row(notes[0])
-        if failure["golem_id"].to_pylist() != [read.from_golem_id]:
-            raise BundleError("a scar is told by another golem than the one that failed")
+    if read.scar is not None and failure_row(read.scar)["golem_id"].to_pylist() != [read.from_golem_id]:
+        raise BundleError("a scar is told by another golem than the one that failed")
     return notes[0]
 
 
-def failure_row(note: Note) -> pa.Table:
+def failure_row(scar: Scar) -> pa.Table:
     """Return the failure of a scar as one row (FAILURE_SCHEMA). Raises BundleError for invalid values."""
-    assert isinstance(note.facts, Scar)
-    return _failure(note.facts.failure)
-
-
-def _failure(values: Mapping[str, Any]) -> pa.Table:
+    values = scar.failure
     if unknown := {*values} ^ {*FAILURE_SCHEMA.names}:
         raise BundleError(f"a scar has or lacks the fields {', '.join(sorted(unknown))}")
     moments = {f.name for f in FAILURE_SCHEMA if pa.types.is_timestamp(f.type)}

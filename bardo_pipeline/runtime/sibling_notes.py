@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.threats import hear_threat
+from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.clade_note import Scar, Shift, failure_row
 from bardo_pipeline.inheritance.clade_parcel import is_urgent
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
@@ -50,7 +51,8 @@ class SiblingNotes:
     def __init__(self, context: DerivationContext, market: Market) -> None:
         self._context, self._market = context, market
         self._version = -1
-        self._notes: list[HeardNote] = []
+        self._notes: dict[str, HeardNote] = {}
+        self._parcels: dict[str, tuple[int, float | None]] = {}
         self._urgent: list[_Urgent] = []
         self._members: dict[str, dict[str, bool]] = {}
         self._heard: set[tuple[str, str]] = set()
@@ -76,19 +78,19 @@ class SiblingNotes:
             cohort.failures.inherit(rows)
 
     def _read(self) -> None:
-        """Read notes and urgent parcels again if there are new life events."""
+        """Read new notes and urgent parcels if there are new life events."""
         context = self._context
         if context.log.life_version == self._version:
             return
         self._version = context.log.life_version
-        self._notes = notes_received(context)
-        owners = {heard.note.owner_id for heard in self._notes}
+        self._notes |= {heard.content_hash: heard for heard in notes_received(context, known=self._notes)}
+        owners = {heard.note.owner_id for heard in self._notes.values()}
         self._members = {owner: clade_golems(context, owner) for owner in owners}
-        self._urgent = list(_urgent_parcels(context, self._market))
+        self._urgent = list(self._urgent_parcels())
 
     def _new_notes(self, golem_id: str, owner_id: str, now: datetime) -> Iterator[HeardNote]:
         kept = self._context.policy.clade.kept_days
-        for heard in self._notes:
+        for heard in self._notes.values():
             pair, note = (golem_id, heard.content_hash), heard.note
             if (
                 pair in self._heard or note.owner_id != owner_id or note.from_golem_id == golem_id
@@ -109,7 +111,7 @@ class SiblingNotes:
             return []
         if not isinstance(note.facts, Scar):
             return []
-        failure = failure_row(note)
+        failure = failure_row(note.facts)
         row = failure.to_pylist()[0]
         if note.facts.death is not None:
             end = pa.Table.from_pylist([note.facts.death.model_dump() | {"golem_id": row["golem_id"]}], DEATH_TICKS)
@@ -129,25 +131,32 @@ class SiblingNotes:
                 self._heard.add(pair)
                 hear_threat(cohort.fleet, i, parcel.intensity, parcel.sent_us, self._context.policy)
 
+    def _urgent_parcels(self) -> Iterator[_Urgent]:
+        """Yield the delivered parcels of warnings about the market; each parcel is read once."""
+        received = self._context.life_fields("KnowledgeReceived", "source", "content_hash")
+        for row in received.filter(pc.equal(received["source"], "clade")).to_pylist():
+            content_hash = row["content_hash"]
+            if content_hash not in self._parcels:
+                bundle = load_bundle(self._context.home, content_hash)
+                sent = datetime.fromisoformat(bundle.manifest["died_at"])
+                self._parcels[content_hash] = _micros(sent), _intensity(bundle, self._market)
+            sent_us, intensity = self._parcels[content_hash]
+            if intensity is not None:
+                yield _Urgent(row["golem_id"], row["observed_at"], content_hash, sent_us, intensity)
+
     def _concerns(self, place: dict[str, object]) -> bool:
         """Whether a threat at this chain, protocol and pair is one to the run's market."""
         return all(place[name] == getattr(self._market, name) for name in ("chain", "protocol", "pair"))
 
 
-def _urgent_parcels(context: DerivationContext, market: Market) -> Iterator[_Urgent]:
-    """Yield the delivered parcels of warnings with the strongest of their warnings about a market."""
-    shared = context.life_fields("KnowledgeReceived", "source", "content_hash")
-    for row in shared.filter(pc.equal(shared["source"], "clade")).to_pylist():
-        bundle = load_bundle(context.home, row["content_hash"])
-        if not is_urgent(bundle):
-            continue
-        entries = bundle.entries()
-        here = [pc.equal(contiguous(entries[name]), getattr(market, name)) for name in ("chain", "protocol", "pair")]
-        confidence = pc.max(entries.filter(pc.and_(pc.and_(here[0], here[1]), here[2]))["confidence_ppm"]).as_py()
-        if confidence is not None:
-            sent = datetime.fromisoformat(bundle.manifest["died_at"])
-            intensity = confidence / PPM
-            yield _Urgent(row["golem_id"], row["observed_at"], row["content_hash"], _micros(sent), intensity)
+def _intensity(bundle: Bundle, market: Market) -> float | None:
+    """Return the confidence of a parcel's strongest warning about a market, [0, 1]; None without one."""
+    if not is_urgent(bundle):
+        return None
+    entries = bundle.entries()
+    here = [pc.equal(contiguous(entries[name]), getattr(market, name)) for name in ("chain", "protocol", "pair")]
+    confidence = pc.max(entries.filter(pc.and_(pc.and_(here[0], here[1]), here[2]))["confidence_ppm"]).as_py()
+    return None if confidence is None else confidence / PPM
 
 
 def _micros(moment: datetime) -> int:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
+from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.server.tool_calls import ToolRunner
 from bardo_pipeline.server.warm_home import WarmHome
@@ -36,7 +37,9 @@ async def keep_up(warm: WarmHome, runner: ToolRunner, *, clock: Callable[[], dat
 
 
 async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], datetime], seconds: float) -> None:
-    """Exchange with the clades of a home's owners through a relay until cancelled; a failed relay is tried again.
+    """Exchange with the clades of a home's owners, and back up what is due, through a relay until cancelled.
+
+    A failed relay is tried again.
 
     Parameters
     ----------
@@ -45,10 +48,16 @@ async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], d
     """
     while True:
         try:
-            done = await warm.read(None, lambda context: exchange_clades(context, address, now=clock()))
-            for owner, result in done.items():
+            done = await warm.read(None, lambda context: _exchanged(context, address, clock()))
+            for owner, result in done:
                 if isinstance(result, BardoError):
                     logger.warning("clade of %s: %s", owner, result)
         except Exception as error:
             logger.warning("the clades could not exchange: %s", error)
         await asyncio.sleep(seconds)
+
+
+def _exchanged(context: DerivationContext, address: str, now: datetime) -> list[tuple[str, object]]:
+    """Exchange, then back up what is due; return (owner, result) of each."""
+    exchanged = exchange_clades(context, address, now=now)
+    return [*exchanged.items(), *back_up_clades(context, address, now=now, is_due_only=True).items()]

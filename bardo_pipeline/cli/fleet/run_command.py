@@ -18,16 +18,15 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
-from bardo_pipeline.client.relay_client import RelayClient
-from bardo_pipeline.derivation.clade.clade_backup import back_up, require_restored
-from bardo_pipeline.derivation.clade.exchange_clades import exchange_clades
+from bardo_pipeline.derivation.clade.clade_backup import require_restored
+from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import retry_registrations, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.errors import BardoError, BundleError, ConfigError, ServerError
+from bardo_pipeline.errors import BardoError, ConfigError
 from bardo_pipeline.events.life.events import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import ASSETS, LENDER, Market
@@ -41,7 +40,7 @@ from bardo_pipeline.runtime.laned_run import LanedRun, has_lanes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
 from bardo_pipeline.runtime.run_settings import Progress as RunProgress
 from bardo_pipeline.storage.home import Home, stated_in
-from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path, read_clade_secret
+from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.operations.maintenance import merge_life_files
@@ -154,15 +153,12 @@ def _exchange(
 
     A relay that fails does not stop the run: its golems go on without their siblings.
     """
-    address = CladeSettings.of(os.environ).relay
-    owners = [owner for owner in founding.owners if clade_secret_path(stores.home, owner).exists()]
+    address, owners = CladeSettings.of(os.environ).relay, _with_secret(stores.home, founding)
     if address is None or not owners or not in_force_now(stores).configuration.styx.clade_enabled:
         return None
 
     def exchange_all() -> None:
-        for owner, result in exchange_clades(stores, address, now=clock(), owners=owners).items():
-            if isinstance(result, BardoError):
-                print_line(f"clade of {owner}: {result}", to=sys.stderr)
+        _warn("clade", exchange_clades(stores, address, now=clock(), owners=owners))
 
     return exchange_all
 
@@ -174,21 +170,26 @@ def _backup(
 
     A relay that fails, or a damaged bundle, does not stop the run.
     """
-    address = CladeSettings.of(os.environ).relay
-    if address is None or not in_force_now(stores).configuration.styx.vault_enabled:
+    address, owners = CladeSettings.of(os.environ).relay, _with_secret(stores.home, founding)
+    if address is None or not owners or not in_force_now(stores).configuration.styx.vault_enabled:
         return None
-    owners = [owner for owner in founding.owners if clade_secret_path(stores.home, owner).exists()]
-    vaults = {owner: read_clade_secret(stores.home, owner).vault for owner in owners}
 
-    def back_up_clades() -> None:
-        for owner, vault in vaults.items():
-            with RelayClient(address, vault.topic, vault.token) as relay:
-                try:
-                    back_up(stores, owner, vault, relay, now=clock(), is_due_only=is_due_only)
-                except (BundleError, ServerError) as error:
-                    print_line(f"vault of {owner}: {error}", to=sys.stderr)
+    def back_up_all() -> None:
+        _warn("vault", back_up_clades(stores, address, now=clock(), is_due_only=is_due_only, owners=owners))
 
-    return back_up_clades if vaults else None
+    return back_up_all
+
+
+def _with_secret(home: Home, founding: Founding) -> list[str]:
+    """Return the owners of a run whose clade's secret the home has."""
+    return [owner for owner in founding.owners if clade_secret_path(home, owner).exists()]
+
+
+def _warn(of: str, results: Mapping[str, object]) -> None:
+    """Print the errors among results by owner."""
+    for owner, result in results.items():
+        if isinstance(result, BardoError):
+            print_line(f"{of} of {owner}: {result}", to=sys.stderr)
 
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:

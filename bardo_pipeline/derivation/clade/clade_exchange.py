@@ -19,21 +19,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
-import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.clade.clade_notes import clade_golems, due_notes, record_note
+from bardo_pipeline.derivation.clade.clade_notes import clade_golems, due_notes, record_notes
 from bardo_pipeline.derivation.clade.share_entries import HOUR, share_entries
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, pack_archive, unpack_archive
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle
 from bardo_pipeline.errors import BundleError, SealError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.inheritance.bundle_inspection import inspected
-from bardo_pipeline.inheritance.clade_note import read_note
+from bardo_pipeline.inheritance.clade_note import Note, read_note
 from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 
@@ -144,34 +142,28 @@ class _Inbox:
         cursor = _cursor(folder)
         cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
         while messages := relay.after(cursor):
+            notes: list[Note] = []
             for message in messages:
                 try:
-                    self._import(self._secret.decrypt(message.body))
+                    content = self._secret.decrypt(message.body)
+                    if content.startswith(b"{"):  # a parcel is an archive
+                        notes.append(read_note(content, self._owner_id))
+                    else:
+                        self._import(content)
                 except (BundleError, SealError) as error:
                     self.refused.append((message.message_id, str(error)))
                     _keep_refused(folder, message, str(error))
+            self.notes += record_notes(self._context, self._owner_id, notes, self._secret.key_id, now=self._now)
             cursor = messages[-1].number
             replace_file(folder / "cursor", str(cursor).encode())
 
-    def _import(self, content: bytes) -> None:
-        """Import a note, which is JSON, or a parcel, which is an archive."""
-        context, owner_id, key_id = self._context, self._owner_id, self._secret.key_id
-        if content.startswith(b"{"):
-            note = read_note(content, owner_id)
-            at = _newest_tick_at(context, owner_id) or note.at
-            self.notes += record_note(context, note, key_id, at=at, now=self._now)
-            return
-        files = unpack_archive(content)
+    def _import(self, parcel: bytes) -> None:
+        """Import the archive of a parcel."""
+        context, owner_id, files = self._context, self._owner_id, unpack_archive(parcel)
         check_parcel(inspected(files, context.policy.inheritance), owner_id)
-        _, is_new = import_bundle(context, files, public_key=None, now=self._now, owner=(owner_id, key_id))
+        owner = (owner_id, self._secret.key_id)
+        _, is_new = import_bundle(context, files, public_key=None, now=self._now, owner=owner)
         self.parcels += is_new
-
-
-def _newest_tick_at(context: DerivationContext, owner_id: str) -> datetime | None:
-    """Return the time of the newest tick of an owner's golems here, None without a record."""
-    rows = last_records(context, ("golem_id", "tick", "observed_at"), context.ownership().golems_of(owner_id))
-    newest: datetime | None = pc.max(rows["observed_at"]).as_py()
-    return newest
 
 
 def _deliver(

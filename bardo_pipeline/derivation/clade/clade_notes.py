@@ -62,15 +62,18 @@ def due_notes(context: DerivationContext, owner_id: str, golems: Mapping[str, bo
     """
     derive_failures(context)
     derive_scars(context)
+    heard = notes_received(context, owner_id)
     told = [
-        *_scars(context, owner_id, golems), *_shifts(context, owner_id, [g for g in golems if golems[g]]),
-        *_reflections(context, owner_id, golems),
+        *_scars(context, owner_id, golems, heard), *_shifts(context, owner_id, [g for g in golems if golems[g]]),
+        *_reflections(context, owner_id, golems, heard),
     ]  # fmt: skip
-    known = {heard.content_hash for heard in notes_received(context, owner_id)}
+    known = {note.content_hash for note in heard}
     return [note for note in told if note.content_hash not in known]
 
 
-def _scars(context: DerivationContext, owner_id: str, golems: Collection[str]) -> Iterator[Note]:
+def _scars(
+    context: DerivationContext, owner_id: str, golems: Collection[str], heard: Sequence[HeardNote]
+) -> Iterator[Note]:
     """Yield the scars of these golems, except those whose failure a sibling of another home told before."""
     scars = context.projections.replaceable("scars").read(only=[owner_id])
     scars = queries.rows_of_golems(scars, golems)
@@ -81,10 +84,9 @@ def _scars(context: DerivationContext, owner_id: str, golems: Collection[str]) -
     deaths = deaths_with_ticks(context).to_pylist()
     ends = {row["golem_id"]: End(tick=row["tick"], cycle=row["cycle"]) for row in deaths}
     told = {
-        (failure["structure"], failure["mechanism"])
-        for heard in notes_received(context, owner_id)
-        if isinstance(heard.note.facts, Scar) and heard.note.from_golem_id not in golems
-        for failure in [heard.note.facts.failure]
+        (facts.failure["structure"], facts.failure["mechanism"])
+        for facts in (known.note.facts for known in heard if known.note.from_golem_id not in golems)
+        if isinstance(facts, Scar)
     }
     for scar in scars.to_pylist():
         if (scar["structure"], scar["mechanism"]) not in told:
@@ -120,10 +122,11 @@ def _shifts(context: DerivationContext, owner_id: str, golems: Sequence[str]) ->
             yield Note(owner_id, golem_id, "regime_shift", row["observed_at"], facts)
 
 
-def _reflections(context: DerivationContext, owner_id: str, golems: Collection[str]) -> Iterator[Note]:
+def _reflections(
+    context: DerivationContext, owner_id: str, golems: Collection[str], heard: Sequence[HeardNote]
+) -> Iterator[Note]:
     """Yield the page of the testament of each golem that published a bundle, unless it was told."""
-    notes = (heard.note.facts for heard in notes_received(context, owner_id))
-    told = {facts.bundle_hash for facts in notes if isinstance(facts, Reflection)}
+    told = {known.note.facts.bundle_hash for known in heard if isinstance(known.note.facts, Reflection)}
     for row in context.life_fields("BundlePublished", "bundle_hash").to_pylist():
         if row["golem_id"] in golems and row["bundle_hash"] not in told:
             page = load_bundle(context.home, row["bundle_hash"]).files[TESTAMENT_PAGE].decode()
@@ -131,34 +134,53 @@ def _reflections(context: DerivationContext, owner_id: str, golems: Collection[s
             yield Note(owner_id, row["golem_id"], "death_reflection", row["observed_at"], facts)
 
 
-def record_note(context: DerivationContext, note: Note, key_id: str, *, at: datetime, now: datetime) -> bool:
-    """Record a received note, unless it is on record; return whether it is new.
+def record_notes(
+    context: DerivationContext, owner_id: str, notes: Sequence[Note], key_id: str, *, now: datetime
+) -> int:
+    """Record the notes of an owner's clade that are not on record, in one commit; return their number.
 
-    The page of a reflection becomes an episode of each living member here, so that it is searched like its own texts.
-    Similar episodes are not merged, because each of them happened.
-
-    at: time of the newest tick of the owner's golems here.
+    Their event time is that of the newest tick of the owner's golems here. The page of a reflection becomes an episode
+    of each living member here, so that it is searched like its own texts. Similar episodes are not merged, because each
+    of them happened.
     """
-    if note.content_hash in {heard.content_hash for heard in notes_received(context, note.owner_id)}:
-        return False
-    payload = NoteReceived(
-        owner_id=note.owner_id, from_golem_id=note.from_golem_id, about=note.about, key_id=key_id,
-        content_hash=note.content_hash, content=note.content.decode(),
-    )  # fmt: skip
-    events = [life_event(EVERY_GOLEM, at, payload)]
-    if isinstance(note.facts, Reflection):
-        tags = (note.about, note.from_golem_id)
-        text = stored_text(note.facts.page, sort="episode", importance="critical", tags=tags)
-        members = clade_golems(context, note.owner_id).items()
-        events += [life_event(g, at, text) for g, lives in members if lives and g != note.from_golem_id]
+    known = set(context.life_fields("NoteReceived", "content_hash")["content_hash"].to_pylist())
+    new = {note.content_hash: note for note in notes if note.content_hash not in known}
+    if not new:
+        return 0
+    newest, golems = _newest_tick_at(context, owner_id), clade_golems(context, owner_id)
+    events = []
+    for content_hash, note in new.items():
+        at = newest or note.at
+        payload = NoteReceived(
+            owner_id=owner_id, from_golem_id=note.from_golem_id, about=note.about, key_id=key_id,
+            content_hash=content_hash, content=note.content.decode(),
+        )  # fmt: skip
+        events.append(life_event(EVERY_GOLEM, at, payload))
+        if isinstance(note.facts, Reflection):
+            tags = (note.about, note.from_golem_id)
+            text = stored_text(note.facts.page, sort="episode", importance="critical", tags=tags)
+            events += [life_event(g, at, text) for g, lives in golems.items() if lives and g != note.from_golem_id]
     context.log.record(events, now)
-    return True
+    return len(new)
 
 
-def notes_received(context: DerivationContext, owner_id: str | None = None) -> list[HeardNote]:
-    """Return the received notes of an owner's clade, or of all, by time of receipt."""
+def _newest_tick_at(context: DerivationContext, owner_id: str) -> datetime | None:
+    """Return the time of the newest tick of an owner's golems here, None without a record."""
+    golems = context.ownership().golems_of(owner_id)
+    rows = queries.last_records(context, ("golem_id", "tick", "observed_at"), golems)
+    newest: datetime | None = pc.max(rows["observed_at"]).as_py()
+    return newest
+
+
+def notes_received(
+    context: DerivationContext, owner_id: str | None = None, *, known: Collection[str] = ()
+) -> list[HeardNote]:
+    """Return the received notes of an owner's clade, or of all, by time of receipt.
+
+    known: content hashes of notes to leave out.
+    """
     fields = context.life_fields("NoteReceived", "owner_id", "content_hash", "content").to_pylist()
-    rows = [row for row in fields if owner_id in (None, row["owner_id"])]
+    rows = [row for row in fields if owner_id in (None, row["owner_id"]) and row["content_hash"] not in known]
     heard = [
         HeardNote(row["observed_at"], row["content_hash"], read_note(row["content"].encode(), row["owner_id"]))
         for row in rows

@@ -52,7 +52,9 @@ def test_a_note_is_read_as_it_was_written(note: Note) -> None:
 
 
 def test_a_scar_is_a_row_of_failures() -> None:
-    row = failure_row(read_note(scar().content, "owner-1"))
+    facts = read_note(scar().content, "owner-1").facts
+    assert isinstance(facts, Scar)
+    row = failure_row(facts)
     assert row.schema == FAILURE_SCHEMA
     assert row["confirmed_at"].to_pylist() == [AT]
 
