@@ -111,10 +111,8 @@ def step(
     _put_thoughts(out, at, memory, choice, loans)
     if weighing is not None:
         note_effects(fleet, t, effects)
-        decided = weighing.decided & (waking.settling == 0)
-        decided &= True if routing is None else ~routing.woke
-        note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
         note_contradictions(fleet, memory, recall)
+        _note_gating(fleet, t, sight, waking, weighing, routing, found)
         out.put(at, gating_found=found)
     bill = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
     out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
@@ -127,6 +125,15 @@ def step(
         observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
     return cause
+
+
+def _note_gating(
+    fleet: Fleet, t: int, sight: Sight, waking: Waking, weighing: Weighing, routing: Routing | None, found: BoolArray
+) -> None:
+    """Keep what a later delta judges of this tick: a tier that the learned gate chose, and what the tick found."""
+    decided = weighing.decided & (waking.settling == 0)
+    decided &= True if routing is None else ~routing.woke
+    note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
 
 
 @dataclass
