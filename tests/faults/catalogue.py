@@ -74,6 +74,7 @@ _RECORDS, _THOUGHTS = "heartbeat/records/build_records.py", "heartbeat/records/t
 _FORESIGHT = "heartbeat/causal_forecast.py"
 
 MARKET_PROBES = wiring("probes_of_the_market_are_its_changes_since_the_last_tick")
+THREATS = wiring("a_threat_reaches_the_probe_and_the_surprise_of_the_golem_that_heard_it")
 SOURCES = wiring("each_source_of_surprise_is_fed_by_its_own_observation")
 THRESHOLD = wiring("the_threshold_follows_vitality_arousal_and_confidence_before_the_tick")
 TIER = wiring("the_tier_follows_surprise_unless_a_force_demands_t2")
@@ -105,6 +106,11 @@ FAULTS = (
     # the step: probes
     Fault("drift probe fed zero", "HB-13", _STEP, "drift=seen.drift,", "drift=seen.drift * 0.0,",
           wiring("the_drift_probe_is_the_mean_relative_error_of_the_predictions_due_now")),
+    Fault("a threat is not probed", "KAT-9", _STEP, "        threat=threat,\n", "        threat=threat * np.nan,\n",
+          THREATS),
+    Fault("a threat never surprises", "KAT-9", _GATE, "np.multiply(threat, rules.threat_weight, out=sources[3])",
+          "np.multiply(threat, 0.0, out=sources[3])", THREATS),
+    Fault("a threat never fades", "KAT-9", "heartbeat/threats.py", "fleet.threat * 2.0**-age", "fleet.threat", THREATS),
     Fault("constant gas probe", "HB-13", _STEP, "gas_hour_ratio=tape.gas_hour_ratio[t],", "gas_hour_ratio=1.0,",
           MARKET_PROBES),
     Fault("kill switch unwired", "HB-13", _STEP, "kill_switch=killed,", "kill_switch=False,",

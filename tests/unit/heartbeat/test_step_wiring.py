@@ -22,6 +22,7 @@ from bardo_pipeline.curator.choice_rules import ENTER as CALLS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import REPAYS, STAY_OUT, TRAIT
 from bardo_pipeline.curator.state.grimoire_state import from_table
+from bardo_pipeline.events.record.model import PROBES
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
 from bardo_pipeline.heartbeat.decide import (
     ACTIONS,
@@ -45,6 +46,7 @@ from bardo_pipeline.heartbeat.recall_table import Recall, nothing_known, recall_
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import BLOCKED, EXECUTED, LIQUIDATION, POOL_SHARE, REVERTED
 from bardo_pipeline.heartbeat.step import Interventions, step
+from bardo_pipeline.heartbeat.threats import hear_threat
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.credit_partitions import GAS, INFERENCE
 from bardo_pipeline.policy import Policy
@@ -259,6 +261,19 @@ def test_each_source_of_surprise_is_fed_by_its_own_observation() -> None:
     np.testing.assert_allclose(sources[5], rules.anomaly_weight * np.minimum(count, rules.anomaly_max))
     np.testing.assert_allclose(run["error"], np.minimum(np.nansum(sources, axis=0), 1.0))
     assert all((sources[i] > 0).any() for i in (0, 1, 2, 4, 5))
+
+
+@pytest.mark.row("KAT-9")
+@pytest.mark.parametrize("oracle", [True, False])
+def test_a_threat_reaches_the_probe_and_the_surprise_of_the_golem_that_heard_it(oracle: bool) -> None:
+    tape, fleet = tape_of(lively_market(200), POLICY), fleet_of(2)
+    hear_threat(fleet, 0, 0.9, int(tape.at_us[0]), POLICY)
+    run = walk(fleet, tape, 60, oracle=oracle)
+    days = (tape.at_us[:60] - tape.at_us[0]) / 86_400_000_000
+    expected = np.stack([0.9 * 0.5**days, np.full(60, np.nan)])
+    np.testing.assert_allclose(run["probes"][..., PROBES.index("pheromone_threat")], expected)
+    weight = POLICY.gate.threat_weight if oracle else 1.0
+    np.testing.assert_allclose(run["sources"][..., 3], weight * expected)
 
 
 def interventions() -> tuple[np.ndarray, np.ndarray]:
