@@ -173,7 +173,7 @@ def _deliver(
     parcels, delivered, waiting = sorted(_parcels(context, secret)), Counter[str](), 0
     limits = context.policy.clade
     for golem_id in members:
-        at = grimoire_of(context, golem_id, derives=False).at
+        at = grimoire_of(context, golem_id).at
         rows = context.life_fields(
             "KnowledgeReceived", "source", "content_hash", "entry_count", "from_golem_id", golems=[golem_id]
         ).to_pylist()

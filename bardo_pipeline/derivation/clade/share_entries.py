@@ -29,11 +29,8 @@ HOUR = timedelta(hours=1)
 
 
 def share_entries(context: DerivationContext, golem_id: str, *, now: datetime) -> list[EntriesShared]:
-    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event.
-
-    Raises DerivationDueError if the golem's life is not curated.
-    """
-    grimoire, limits = grimoire_of(context, golem_id, derives=False), context.policy.clade
+    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event."""
+    grimoire, limits = grimoire_of(context, golem_id), context.policy.clade
     rows = context.life_fields("EntriesShared", "entry_ids", "is_urgent", golems=[golem_id]).to_pylist()
     known = [entry_id for row in rows for entry_id in row["entry_ids"]]
     recent = sum(
