@@ -131,9 +131,18 @@ def recall_of(
 
 
 def with_priors(
-    recall: Recall, priors: pa.Table, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy
+    recall: Recall,
+    priors: pa.Table,
+    golem_ids: list[str],
+    at_us: int,
+    names: EntryNames,
+    policy: Policy,
+    credits: CreditTotals | None = None,
 ) -> Recall:
-    """Add the priors (PRIOR_SCHEMA) that these golems hold to their columns, at `at_us`."""
+    """Add the priors (PRIOR_SCHEMA) that these golems hold to their columns, at `at_us`.
+
+    Decisions that a prior of Lethe helped or misled count as its validations and contradictions.
+    """
     places = contiguous(pc.index_in(priors["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     priors, owner = priors.filter(places.is_valid()), places.drop_null().to_numpy().astype(np.int64)
     if not priors.num_rows:
@@ -143,7 +152,9 @@ def with_priors(
     half = np.rint(np.minimum(half_life_us, float(FOREVER_US >> 3))).astype(np.int64)
     floor = np.where(stained, ppm(policy.decay.bloodstain_floor), 0)
     decayed = confidence_at(int_column(priors, "confidence_ppm"), confirmed, at_us, half, floor)
-    worth = importance(decayed, np.ones(len(owner)), stained, policy.retrieval)
+    uses = (credits or CreditTotals()).uses(priors["golem_id"].to_pylist(), priors["prior_id"].to_pylist())
+    voted = to_bools(pc.equal(priors["kind"], "proposition"))
+    worth = importance(decayed, validation_ratio(uses.useful * voted, uses.misled * voted), stained, policy.retrieval)
     words = {"regime": REGIMES, "anomaly": ANOMALY_BANDS, "gas": GAS_SPANS, "shelf": ("", *PRIOR_KINDS)}
     columns = {"regime": "regime", "anomaly": "anomaly_band", "gas": "gas_band", "shelf": "kind"}
     parts: dict[str, NDArray[Any]] = {

@@ -43,6 +43,10 @@ class _Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+VOLATILE = "volatile"
+"""Regime whose beginning is a threat."""
+
+
 class Shift(_Facts):
     """A market's change of regime, seen at a tick of the sender."""
 

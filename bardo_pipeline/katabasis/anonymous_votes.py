@@ -63,7 +63,10 @@ ROUTINE = """
         $weight as weight_tenths
     from last_decision
     where operation in ('created', 'reinforced', 'promoted', 'generalized')
-        and kind in ('insight', 'heuristic', 'warning') and status = 'active' and confidence_ppm >= $gate
+        and kind in ('insight', 'heuristic', 'warning') and status = 'active'
+        and confidence_ppm >= if(
+            kind = 'warning' and operation <> 'created' and effect_mean_ppm <= $critical_effect, $critical_gate, $gate
+        )
     qualify row_number() over (partition by golem_id, cycle, proposition_id order by confidence_ppm desc, entry_id) = 1
 """
 
@@ -110,8 +113,9 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     """Cast one vote per golem, closed cycle and proposition for the entries that the cycle created or confirmed.
 
     An entry votes if the cycle's last decision about it created, reinforced, promoted or generalized it, and if its
-    confidence reached `vote_confidence_min`. Received entries do not vote. Of several entries with the same claim the
-    most confident votes; ties go to the lower entry id.
+    confidence reached `vote_confidence_min`. A warning of a loss of `critical_loss` or more, which evidence confirmed
+    after its creation, needs `critical_confidence_min`. Received entries do not vote. Of several entries with the same
+    claim the most confident votes; ties go to the lower entry id.
 
     Parameters
     ----------
@@ -119,9 +123,18 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     owners : pa.Table, columns golem_id and owner_id; a voter without an owner raises DerivationError
     """
     claims = with_claims(decisions)
-    numbers = {"gate": ppm(policy.katabasis.vote_confidence_min), "weight": LIVING_WEIGHT_TENTHS}
+    rules = policy.katabasis
+    numbers = {
+        "gate": ppm(rules.vote_confidence_min),
+        "critical_gate": ppm(rules.critical_confidence_min),
+        "critical_effect": -ppm(rules.critical_loss),
+        "weight": LIVING_WEIGHT_TENTHS,
+    }
     confidence = confidence_of(claims, micros(claims, "at"), policy.decay)
-    candidates = _claim_columns(claims, confidence, "revision", "cycle", "seq", "at", "operation", "kind", "status")
+    candidates = _claim_columns(
+        claims, confidence, "revision", "cycle", "seq", "at", "operation", "kind", "status",
+        "effect_mean_ppm",
+    )  # fmt: skip
     return _ballots(query_tables(ROUTINE, numbers, claims=candidates), owners)
 
 

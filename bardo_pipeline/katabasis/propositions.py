@@ -39,6 +39,9 @@ _STEPS = np.array([0] + [m * 10**e for e in range(8) for m in (1, 2, 5)], dtype=
 """Band edges of published levels: 1, 2, 5, 10, ... in the metric's unit. Golems with similar levels therefore make the
 same claim."""
 
+LEVEL_STEPS = len(_STEPS)
+"""Number of bands of published levels."""
+
 _PARTS = "source", "domain", "chain", "protocol", "pair", "action_type", "regime", "anomaly_band", "gas_band", "metric"
 
 

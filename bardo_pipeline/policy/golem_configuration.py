@@ -25,6 +25,9 @@ RUN = "run"
 CLADE = "clade"
 """Reader of a key that configures the exchange with the clade."""
 
+LETHE = "lethe"
+"""Reader of a key that configures public posts and the budgets of shared memory."""
+
 VAULT = "vault"
 """Reader of a key that configures the backup of the clade."""
 
@@ -135,23 +138,23 @@ class Vault(Section):
 class StyxBudget(Section):
     """Budgets of memory services (MEM)."""
 
-    max_per_tick_usd: float = _read_by(NOT_READ, 0.01, "budget per tick (MEM)", ge=0)
-    monthly_usd: float = _read_by(NOT_READ, 5.0, "budget per month, a hard cap (MEM)", ge=0)
+    max_per_tick_usd: float = _read_by(LETHE, 0.01, "budget per tick (MEM)", ge=0)
+    monthly_usd: float = _read_by(LETHE, 5.0, "budget per month, a hard cap (MEM)", ge=0)
 
 
 class Injection(Section):
     """Entries of the layers that enter the context (MEM)."""
 
-    max_tokens: int = _read_by(NOT_READ, 500, "tokens of retrieved entries (MEM)", ge=0)
-    min_confidence: float = _read_by(NOT_READ, 0.5, "lowest confidence of the publisher (MEM, canon 23)", ge=0, le=1)
+    max_tokens: int = _read_by(LETHE, 500, "tokens of retrieved entries (MEM)", ge=0)
+    min_confidence: float = _read_by(LETHE, 0.5, "lowest confidence of the publisher (MEM, canon 23)", ge=0, le=1)
 
 
 class Styx(Section):
-    """Shared memory services (MEM, "Opt-in model"). Only the vault and the clade exist yet."""
+    """Shared memory services (MEM, "Opt-in model"). The marketplace does not exist yet."""
 
     vault_enabled: bool = _read_by(VAULT, False, "L0: encrypted backup (MEM)")
     clade_enabled: bool = _read_by(CLADE, False, "L1: memory shared by one owner's golems (MEM)")
-    lethe_enabled: bool = _read_by(NOT_READ, False, "L2: public, anonymous (MEM)")
+    lethe_enabled: bool = _read_by(LETHE, False, "L2: public, anonymous (MEM)")
     marketplace_enabled: bool = _read_by(NOT_READ, False, "L3: commerce (MEM)")
     vault: Vault = Vault()
     budget: StyxBudget = StyxBudget()

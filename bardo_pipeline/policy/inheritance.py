@@ -24,6 +24,8 @@ class KatabasisPolicy(Frozen):
     """Votes and consensus (KAT, canon 48)."""
 
     vote_confidence_min: Unit = setting(0.70, "lowest confidence of a routine vote (KAT)")
+    critical_confidence_min: Unit = setting(0.65, "lowest confidence of a vote on a confirmed critical warning (KAT)")
+    critical_loss: Unit = setting(0.003, "share lost from which a warning is critical (as `loss_min`)")
     death_vote_weight: Positive = setting(2.5, "weight of a vote cast at death (KAT)")
     quorum_votes: PositiveCount = setting(3, "votes that make a quorum (KAT)")
     death_floor: Unit = setting(0.65, "vote floor where the quorum depends on a death vote (KAT, canon 48)")
@@ -73,9 +75,9 @@ class ReceptionPolicy(Frozen):
 
 class CladePolicy(Operational):
     """Limits of the exchange between siblings, in entries within an hour of a golem's own time (INH S5.3), and the pace
-    of backups. Not hashed.
+    of public posts and of backups. Not hashed.
 
-    Each delivery is a recorded event, so a rebuild does not read them.
+    All that a golem receives is recorded, so a rebuild does not read them.
     """
 
     hour_out: PositiveCount = setting(100, "entries that a golem shares, warnings apart (INH S5.3)")
@@ -85,6 +87,13 @@ class CladePolicy(Operational):
     threat_half_life_hours: Positive = setting(24.0, "half-life of a threat (canon 49)")
     threat_floor: Unit = setting(0.05, "intensity below which a threat has faded (as the floor of bloodstains)")
     shift_threat: Unit = setting(0.75, "threat of a sibling's market that turned volatile (ours)")
+    lethe_window_minutes: Positive = setting(60.0, "window of time in which waiting posts leave together (ours)")
+    lethe_release_share: Unit = setting(0.25, "share of the waiting votes that a window releases (ours)")
+    pheromone_release_share: Unit = setting(0.5, "share of the waiting pheromones that a window releases (ours)")
+    lethe_kept_days: int = setting(30, "days that a relay keeps a post: propositions are tactical (KAT)", ge=1, le=366)
+    query_micros: Count = setting(500, "micro-dollars of a query to public or sibling knowledge (ours)")
+    write_micros: Count = setting(1_000, "micro-dollars of an entry that is kept for a week (ours)")
+    lethe_top: PositiveCount = setting(3, "propositions for the regime that a golem holds as priors (KAT)")
     backup_ticks: PositiveCount = setting(200, "ticks of a golem after which its clade is backed up (INH S6.5)")
 
 

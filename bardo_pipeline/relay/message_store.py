@@ -37,9 +37,7 @@ class MessageStore:
 
     def __init__(self, path: Path, hour_max: int) -> None:
         self._lock, self._hour_max = threading.Lock(), hour_max
-        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._database.execute("pragma journal_mode = wal")
-        self._database.execute("pragma synchronous = full")
+        self._database = open_database(path)
         self._database.executescript(_TABLES)
 
     def close(self) -> None:
@@ -47,14 +45,24 @@ class MessageStore:
         with self._lock:
             self._database.close()
 
-    def put(self, topic: str, token: str, message_id: str, body: bytes, at_us: int, until_us: int) -> tuple[int, bool]:
+    def put(
+        self,
+        topic: str,
+        token: str,
+        message_id: str,
+        body: bytes,
+        at_us: int,
+        until_us: int,
+        *,
+        is_bounded: bool = True,
+    ) -> tuple[int, bool]:
         """Store a message until a time. Return its number, and whether it is new.
 
-        A repeated message keeps its number, and stays until the later of its times.
+        A repeated message keeps its number, and stays until the later of its times. is_bounded: `hour_max` applies.
         Raises ServerError 403 for another token than the topic's, 409 for another body under a stored id, and 429 for
         more than `hour_max` messages within an hour.
         """
-        with self._lock, _transaction(self._database) as database:
+        with self._lock, transaction(self._database) as database:
             newest = self._newest(topic, token)
             known = database.execute(
                 "select number, body from messages where topic = ? and id = ?", (topic, message_id)
@@ -72,7 +80,7 @@ class MessageStore:
             (recent,) = database.execute(
                 "select count(*) from messages where topic = ? and at_us > ?", (topic, at_us - 3_600_000_000)
             ).fetchone()
-            if recent >= self._hour_max:
+            if is_bounded and recent >= self._hour_max:
                 raise ServerError(
                     429, "TopicFullError", f"the topic has {recent:,} messages of the last hour", "try again later"
                 )
@@ -90,7 +98,7 @@ class MessageStore:
 
         Raises ServerError 403 for another token than the topic's.
         """
-        with self._lock, _transaction(self._database):
+        with self._lock, transaction(self._database):
             self._newest(topic, token)
             return self._extend(topic, message_ids, until_us)
 
@@ -136,8 +144,17 @@ class MessageStore:
         return int(row[1])
 
 
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open a database whose commits are durable and which several threads may use; only its owner may read it."""
+    path.touch(mode=0o600)
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    database.execute("pragma journal_mode = wal")
+    database.execute("pragma synchronous = full")
+    return database
+
+
 @contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def transaction(database: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Commit what happens inside, or roll it back after an exception."""
     database.execute("begin immediate")
     try:

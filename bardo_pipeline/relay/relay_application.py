@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,18 +23,17 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from bardo_pipeline.client.relay_client import RelayMessage
 from bardo_pipeline.errors import BardoError, ServerError
+from bardo_pipeline.relay.lethe_routes import LetheRoutes
 from bardo_pipeline.relay.message_store import MessageStore
+from bardo_pipeline.relay.request_fields import NAME, kept_time, micros, names_of, number_after
+from bardo_pipeline.relay.ticket_office import TicketOffice
 from bardo_pipeline.server.door import json_response, refusal
-
-KEPT_DAYS, KEPT_DAYS_MAX = 7, 366
-"""Days that a message is kept for homes that are offline (INH S6.3), and the most that a sender may ask for."""
 
 BODY_BYTES_MAX = 1024 * 1024
 PAGE = 64
 """Messages of one answer."""
 
 _EXPIRY_SECONDS = 600.0
-_NAME = re.compile(r"[0-9a-f]{32,64}")
 
 
 class RelayApplication:
@@ -43,12 +41,21 @@ class RelayApplication:
 
     Parameters
     ----------
+    office : signs public posts; None for a relay whose board is read only
     clock : the present time in UTC, from which messages expire
     body_seconds : time for the body of a request
     """
 
-    def __init__(self, store: MessageStore, *, clock: Callable[[], datetime], body_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        office: TicketOffice | None = None,
+        clock: Callable[[], datetime],
+        body_seconds: float = 30.0,
+    ) -> None:
         self._store, self._clock, self._body_seconds = store, clock, body_seconds
+        self._lethe = LetheRoutes(store, office, clock=clock, body=self._body)
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
 
     def asgi(self) -> Starlette:
@@ -59,6 +66,7 @@ class RelayApplication:
             Route("/v1/topics/{topic}/messages/{message_id}", self._put, methods=["PUT"]),
             Route("/v1/topics/{topic}/kept", self._keep, methods=["POST"]),
             WebSocketRoute("/v1/topics/{topic}/feed", self._feed),
+            *self._lethe.routes(),
         ]
         refused: dict[int | type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
             BardoError: _refused,
@@ -76,7 +84,7 @@ class RelayApplication:
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.to_thread(self._store.expire, _micros(self._clock()))
+            await asyncio.to_thread(self._store.expire, micros(self._clock()))
             await asyncio.sleep(_EXPIRY_SECONDS)
 
     async def _health(self, _: Request) -> Response:
@@ -84,11 +92,11 @@ class RelayApplication:
         return json_response({"topics": topics, "messages": messages})
 
     async def _put(self, request: Request) -> Response:
-        topic, message_id = _names(request.path_params, "topic", "message_id")
-        token, kept = _token(request.headers.get("authorization")), _kept(request.query_params.get("days"))
+        topic, message_id = names_of(request.path_params, "topic", "message_id")
+        token, kept = _token(request.headers.get("authorization")), kept_time(request.query_params.get("days"))
         body, at = await self._body(request), self._clock()
         number, is_new = await asyncio.to_thread(
-            self._store.put, topic, token, message_id, body, _micros(at), _micros(at + kept)
+            self._store.put, topic, token, message_id, body, micros(at), micros(at + kept)
         )
         if is_new:
             for event in self._waiting.get(topic, ()):
@@ -97,9 +105,9 @@ class RelayApplication:
 
     async def _keep(self, request: Request) -> Response:
         """Extend the time of stored messages; answer the ids of those that are not stored."""
-        (topic,), token = _names(request.path_params, "topic"), _token(request.headers.get("authorization"))
-        kept, ids = _kept(request.query_params.get("days")), _ids(await self._body(request))
-        missing = await asyncio.to_thread(self._store.keep, topic, token, ids, _micros(self._clock() + kept))
+        (topic,), token = names_of(request.path_params, "topic"), _token(request.headers.get("authorization"))
+        kept, ids = kept_time(request.query_params.get("days")), _ids(await self._body(request))
+        missing = await asyncio.to_thread(self._store.keep, topic, token, ids, micros(self._clock() + kept))
         return json_response({"missing": missing})
 
     async def _body(self, request: Request) -> bytes:
@@ -120,16 +128,16 @@ class RelayApplication:
         return b"".join(parts)
 
     async def _messages(self, request: Request) -> Response:
-        (topic,), token = _names(request.path_params, "topic"), _token(request.headers.get("authorization"))
-        number = _after(request.query_params.get("after"))
+        (topic,), token = names_of(request.path_params, "topic"), _token(request.headers.get("authorization"))
+        number = number_after(request.query_params.get("after"))
         found, newest = await asyncio.to_thread(self._store.after, topic, token, number, PAGE)
         return json_response({"messages": [_document(message) for message in found], "newest": newest})
 
     async def _feed(self, socket: WebSocket) -> None:
         """Send the messages behind `after`, then each new one when it is stored."""
         try:
-            (topic,), token = _names(socket.path_params, "topic"), _token(socket.headers.get("authorization"))
-            number = _after(socket.query_params.get("after"))
+            (topic,), token = names_of(socket.path_params, "topic"), _token(socket.headers.get("authorization"))
+            number = number_after(socket.query_params.get("after"))
             found, _ = await asyncio.to_thread(self._store.after, topic, token, number, PAGE)
         except ServerError as error:
             await socket.close(1008, error.message[:120])
@@ -179,15 +187,6 @@ def _document(message: RelayMessage) -> dict[str, object]:
     return {"number": message.number, "id": message.message_id, "body": base64.b64encode(message.body).decode()}
 
 
-def _names(parameters: dict[str, str], *names: str) -> list[str]:
-    """Return path parameters. Raises ServerError 400 unless they are 32 to 64 hex digits."""
-    values = [parameters[name] for name in names]
-    for name, value in zip(names, values, strict=True):
-        if not _NAME.fullmatch(value):
-            raise ServerError(400, "NameError", f"{name} {value[:80]!r} is no name", "give 32 to 64 hex digits")
-    return values
-
-
 def _token(authorization: str | None) -> str:
     """Return the token of a header. Raises ServerError 401 without one."""
     scheme, _, token = (authorization or "").partition(" ")
@@ -196,33 +195,12 @@ def _token(authorization: str | None) -> str:
     return token
 
 
-def _kept(text: str | None) -> timedelta:
-    """Return the time for which a sender wants a message kept. Raises ServerError 400."""
-    days = text or str(KEPT_DAYS)
-    if not days.isascii() or not days.isdigit() or len(days) > 4 or not 1 <= int(days) <= KEPT_DAYS_MAX:
-        raise ServerError(400, "DaysError", f"days {days[:80]!r} is no time to keep", f"give 1 to {KEPT_DAYS_MAX}")
-    return timedelta(days=int(days))
-
-
 def _ids(body: bytes) -> list[str]:
     """Return the message ids of a body. Raises ServerError 400 unless it is a JSON list of names."""
     try:
         ids = json.loads(body)
     except ValueError:
         ids = None
-    if not isinstance(ids, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in ids):
+    if not isinstance(ids, list) or not all(isinstance(one, str) and NAME.fullmatch(one) for one in ids):
         raise ServerError(400, "NameError", "the body is no list of ids", "send a JSON list of 32 to 64 hex digits")
     return ids
-
-
-def _after(text: str | None) -> int:
-    """Return the number behind which messages are wanted. Raises ServerError 400."""
-    if text is None:
-        return 0
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ServerError(400, "NumberError", f"after {text[:80]!r} is no number", "give the newest number read, or 0")
-    return int(text)
-
-
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)

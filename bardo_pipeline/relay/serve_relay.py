@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bardo_pipeline.relay.message_store import MessageStore
+from bardo_pipeline.relay.ticket_office import FileRegistry, TicketOffice
 from bardo_pipeline.server.serve import HOST, listening_socket
 from bardo_pipeline.storage.home import make_folder
 
@@ -20,12 +21,14 @@ class RelaySettings:
     ----------
     host, port : address to listen on; port 0 takes any free one
     hour_max : most messages of a topic within an hour
+    registry : JSON file of identities and scores; None for a relay without public posts
     connections_max, head_seconds, body_seconds : bounds of connections and of slow clients
     """
 
     host: str = HOST
     port: int = 8_790
     hour_max: int = 2_000
+    registry: Path | None = None
     connections_max: int = 1_024
     head_seconds: float = 10.0
     body_seconds: float = 30.0
@@ -38,7 +41,7 @@ def serve_relay(
 
     Parameters
     ----------
-    database : file of its messages, made if it does not exist
+    database : file of its messages and keys, made if it does not exist
     on_ready : called with the address when the relay listens
     """
     import uvicorn
@@ -49,8 +52,9 @@ def serve_relay(
     make_folder(database.absolute().parent)
     listener = listening_socket(settings.port, settings.host)
     store = MessageStore(database, settings.hour_max)
+    office = None if settings.registry is None else TicketOffice(database, FileRegistry(settings.registry))
     try:
-        app = RelayApplication(store, clock=clock, body_seconds=settings.body_seconds)
+        app = RelayApplication(store, office=office, clock=clock, body_seconds=settings.body_seconds)
         config = uvicorn.Config(
             app.asgi(), http=bounded_connection(settings.head_seconds, settings.connections_max), ws="auto",
             lifespan="on", log_level="warning", log_config=None, access_log=False, timeout_keep_alive=30,
@@ -61,3 +65,5 @@ def serve_relay(
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         store.close()
+        if office is not None:
+            office.close()

@@ -53,6 +53,7 @@ from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.entry_counts import EntryCounts, count_entries, state_no_entry
 from bardo_pipeline.runtime.in_memory_fleet import DEATH_TICKS, Cohort
+from bardo_pipeline.runtime.public_beliefs import PublicBeliefs
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 from bardo_pipeline.runtime.sibling_notes import SiblingNotes
@@ -82,7 +83,7 @@ class FleetRun(Cohort):
         self._applied_causes: set[str] = set()
         self._waiting = list(run.heirs)
         self._replicants = Replicants(context, run)
-        self._siblings = SiblingNotes(context, run.market)
+        self._siblings, self._public = SiblingNotes(context, run.market), PublicBeliefs(context, run.market)
         self._bequeathed: dict[str, pa.Table] = {}
         self._first_causes = frozenset(cause.event_id for cause in context.left_out().causes)
 
@@ -244,6 +245,7 @@ class FleetRun(Cohort):
         left_out = self.mind.left_out
         self.forget(set(upto))
         self._siblings.forget(set(upto))
+        self._public.forget(set(upto))
         self.credits.note(decisions)
         self.credits.add(rederive_credits(self.context, dict.fromkeys(upto, 1), upto, left_out, self.credits.signs))
         self.failures.absorb(lived_failures(self.context, upto, left_out, decisions))
@@ -251,13 +253,13 @@ class FleetRun(Cohort):
         self._inherit_priors({g: b for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True) if g in upto})
 
     def _chunk(self, start: int, stop: int, reorged: BoolArray | None) -> dict[str, int]:
-        """Hear the siblings, step from start to stop, append the records and curate closed cycles.
+        """Hear siblings and strangers, step from start to stop, append the records and curate closed cycles.
 
         Returns the causes of death by golem.
 
         reorged: golems whose first tick is forced to T2.
         """
-        self._hear_siblings(self.moment(start))
+        self._hear_others(start)
         due_rows: dict[int, list[dict[str, str]]] = {}
 
         def due(t: int) -> Interventions | None:
@@ -279,9 +281,10 @@ class FleetRun(Cohort):
         self._curate(records, dead)
         return dead
 
-    def _hear_siblings(self, now: datetime) -> None:
-        """Let the golems hear the notes of their clades that were received by now."""
-        self._siblings.tell(self, now)
+    def _hear_others(self, start: int) -> None:
+        """Let the golems hear the notes of their clades and the public posts that were received by a position."""
+        self._siblings.tell(self, self.moment(start))
+        self._public.tell(self, self.moment(start), int(self.tape.regime[start]))
 
     def _due_interventions(
         self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int

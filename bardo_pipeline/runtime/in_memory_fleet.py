@@ -109,13 +109,15 @@ class Lives:
 class Cohort:
     """A fleet in a market, with the curator's state of its golems, the credits of their retrievals and their failures.
 
-    lessons: of their dreams. propositions: held as priors (PRIOR_SCHEMA). ends: deaths of ancestors (DEATH_TICKS).
+    lessons: of their dreams. propositions, beliefs: held of the line and of Lethe, as
+    priors (PRIOR_SCHEMA). ends: deaths of ancestors (DEATH_TICKS).
     """
 
     def __init__(self, tape: Tape, fleet: Fleet, policy: Policy, derivation_id: str | None = None) -> None:
         self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
         self.mind, self.names, self.credits = CuratorState(policy), EntryNames(), CreditTotals()
         self.failures, self.propositions = LivedFailures(policy), PRIOR_SCHEMA.empty_table()
+        self._beliefs = PRIOR_SCHEMA.empty_table()
         self.ends, self.lessons = DEATH_TICKS.empty_table(), LivedLessons(policy)
         self._scars: tuple[pa.Table, pa.Table] = (self.failures.rows, PRIOR_SCHEMA.empty_table())
         self.overseer: Overseer | None = None
@@ -136,7 +138,7 @@ class Cohort:
         fleet, policy = self.fleet, self._policy
         at_us = int(self.tape.at_us[start])
         recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
-        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy)
+        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy, self.credits)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         for t in range(start, stop):
             died = step(
@@ -172,7 +174,18 @@ class Cohort:
         """Return scars, propositions and lessons that golems hold (PRIOR_SCHEMA); scars follow from all failures."""
         if self._scars[0] is not self.failures.rows:
             self._scars = self.failures.rows, scars_as_priors(self.failures.rows, self.ends, self._policy)
-        return pa.concat_tables([self._scars[1], self.propositions, self._standing_lessons()])
+        return pa.concat_tables([self._scars[1], self.propositions, self._beliefs, self._standing_lessons()])
+
+    def propositions_of(self, golem_id: str) -> list[str]:
+        """Return the ids of the propositions that a golem holds of its line."""
+        is_own = pc.equal(self.propositions["golem_id"], golem_id)
+        held: list[str] = self.propositions.filter(is_own)["prior_id"].to_pylist()
+        return held
+
+    def believe(self, beliefs: pa.Table) -> None:
+        """Replace the beliefs of Lethe that golems hold (PRIOR_SCHEMA); decisions credit those that helped."""
+        self._beliefs = beliefs
+        self.credits.note_priors(beliefs)
 
     def _standing_lessons(self) -> pa.Table:
         """Return the lessons that their owners did not retract by each golem's last curated cycle."""
@@ -196,12 +209,15 @@ class Cohort:
         return pa.table({n: columns.get(n, rules[n] if n in rules.column_names else None) for n in RULE_COLUMNS})
 
     def forget(self, golem_ids: set[str]) -> None:
-        """Forget the credits, failures, lessons and propositions of golems."""
+        """Forget the credits, failures, lessons, propositions and beliefs of golems."""
         self.credits.forget(golem_ids)
         self.lessons.forget(golem_ids)
         self.failures.forget(golem_ids)
-        gone = pc.is_in(self.propositions["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
-        self.propositions = self.propositions.filter(pc.invert(gone))
+        gone = pa.array(sorted(golem_ids), pa.string())
+        self.propositions, self._beliefs = (
+            held.filter(pc.invert(pc.is_in(held["golem_id"], value_set=gone)))
+            for held in (self.propositions, self._beliefs)
+        )
 
     def load_playbooks(self) -> None:
         """Load the playbooks of the last closed cycle into the fleet."""

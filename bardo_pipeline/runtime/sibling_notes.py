@@ -21,13 +21,11 @@ from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.threats import hear_threat
 from bardo_pipeline.inheritance.bundle_files import Bundle
-from bardo_pipeline.inheritance.clade_note import Scar, Shift, failure_row
+from bardo_pipeline.inheritance.clade_note import VOLATILE, Scar, Shift, failure_row
 from bardo_pipeline.inheritance.clade_parcel import is_urgent
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.runtime.in_memory_fleet import DEATH_TICKS, Cohort
-
-_VOLATILE = "volatile"
 
 
 class _Urgent(NamedTuple):
@@ -106,7 +104,7 @@ class SiblingNotes:
         note, policy = heard.note, self._context.policy
         at_us = _micros(note.at)
         if isinstance(note.facts, Shift):
-            if note.facts.regime == _VOLATILE and self._concerns(note.facts.model_dump()):
+            if note.facts.regime == VOLATILE and self._concerns(note.facts.model_dump()):
                 hear_threat(cohort.fleet, i, policy.clade.shift_threat, at_us, policy)
             return []
         if not isinstance(note.facts, Scar):

@@ -34,6 +34,7 @@ from bardo_pipeline.derivation.memory.answer_facts import answer_facts
 from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import similar_with_times
 from bardo_pipeline.derivation.memory.search import search, search_table
+from bardo_pipeline.derivation.reports.lethe_report import belief_rows, pheromone_rows
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import QueryError
@@ -329,6 +330,16 @@ REPORTS: Mapping[str, Report] = {
         "Content of a bundle, or a list of all.",
         BundleParameters,
         lambda context, given, _: bundle_document(context, given.target) if given.target else bundle_rows(context),
+    ),
+    "clade-beliefs": Report(
+        "Consensus of the anonymous votes that golems received.",
+        NoParameters,
+        lambda context, given, _: belief_rows(context),
+    ),
+    "clade-pheromones": Report(
+        "Threats and opportunities that golems received, by market.",
+        NoParameters,
+        lambda context, given, _: pheromone_rows(context),
     ),
     "clade-notes": Report(
         "What siblings told: scars, shifts of regime, and reflections at a death.",

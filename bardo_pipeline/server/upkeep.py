@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades
+from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades, exchange_public_posts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.server.tool_calls import ToolRunner
@@ -37,7 +37,7 @@ async def keep_up(warm: WarmHome, runner: ToolRunner, *, clock: Callable[[], dat
 
 
 async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], datetime], seconds: float) -> None:
-    """Exchange with the clades of a home's owners, and back up what is due, through a relay until cancelled.
+    """Exchange for a home's owners with siblings and strangers, and back up, through a relay until cancelled.
 
     A failed relay is tried again.
 
@@ -58,6 +58,7 @@ async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], d
 
 
 def _exchanged(context: DerivationContext, address: str, now: datetime) -> list[tuple[str, object]]:
-    """Exchange, then back up what is due; return (owner, result) of each."""
-    exchanged = exchange_clades(context, address, now=now)
-    return [*exchanged.items(), *back_up_clades(context, address, now=now, is_due_only=True).items()]
+    """Exchange with siblings and strangers, then back up what is due; return (owner, result) of each."""
+    done = [exchange_clades(context, address, now=now), exchange_public_posts(context, address, now=now)]
+    backed_up = back_up_clades(context, address, now=now, is_due_only=True)
+    return [(owner, result) for part in (*done, backed_up) for owner, result in part.items()]

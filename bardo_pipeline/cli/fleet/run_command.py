@@ -19,7 +19,7 @@ from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
 from bardo_pipeline.derivation.clade.clade_backup import require_restored
-from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades
+from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades, exchange_public_posts
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -149,16 +149,20 @@ def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[
 def _exchange(
     stores: DerivationContext, founding: Founding, clock: Callable[[], datetime]
 ) -> Callable[[], None] | None:
-    """Return the function that exchanges knowledge with the clades of the run's owners; None without a relay.
+    """Return the function that exchanges knowledge with siblings and strangers for the run's owners.
 
-    A relay that fails does not stop the run: its golems go on without their siblings.
+    None without a relay, or with both layers off. A relay that fails does not stop the run: its golems go on alone.
     """
     address, owners = CladeSettings.of(os.environ).relay, _with_secret(stores.home, founding)
-    if address is None or not owners or not in_force_now(stores).configuration.styx.clade_enabled:
+    styx = in_force_now(stores).configuration.styx
+    if address is None or not owners or not (styx.clade_enabled or styx.lethe_enabled):
         return None
 
     def exchange_all() -> None:
-        _warn("clade", exchange_clades(stores, address, now=clock(), owners=owners))
+        if styx.clade_enabled:
+            _warn("clade", exchange_clades(stores, address, now=clock(), owners=owners))
+        if styx.lethe_enabled:
+            _warn("lethe", exchange_public_posts(stores, address, now=clock(), owners=owners))
 
     return exchange_all
 

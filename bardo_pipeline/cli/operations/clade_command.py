@@ -16,12 +16,15 @@ from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import named_owner, now, open_context, require_named, root_for_owner
 from bardo_pipeline.cli.output.rendering import show_report
 from bardo_pipeline.cli.output.tables import print_json, print_line, say, show_log
+from bardo_pipeline.client.lethe_client import LetheClient
 from bardo_pipeline.client.relay_client import RelayClient
 from bardo_pipeline.derivation.clade.clade_backup import BackedUp, back_up, require_restored
 from bardo_pipeline.derivation.clade.clade_exchange import Exchange, exchange
 from bardo_pipeline.derivation.clade.clade_notes import clade_golems, note_rows
 from bardo_pipeline.derivation.clade.clade_restore import restore_clade
+from bardo_pipeline.derivation.clade.lethe_exchange import LetheExchange, exchange_posts
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.reports.lethe_report import belief_rows, pheromone_rows
 from bardo_pipeline.errors import ConfigError, NoServerError
 from bardo_pipeline.events.custody.clade_secret import SECRET_BYTES, CladeSecret
 from bardo_pipeline.process_settings import CladeSettings
@@ -63,7 +66,7 @@ def sync(
     json: opt.Json = False,
     home: opt.Home = None,
 ) -> None:
-    """Share what is due, receive and deliver what siblings share, and back up what is due."""
+    """Share what is due, receive what siblings and strangers share, and back up what is due."""
     name = _owner(owner)
     secret = read_clade_secret(Home.open(root_for_owner(home)), name)
     with RelayClient(_address(relay), secret.topic, secret.token) as topic:
@@ -71,7 +74,9 @@ def sync(
             try:
                 context = open_context(home)
                 require_restored(context.home, name)
-                _report(exchange(context, name, secret, topic, now=now()), name, json)
+                done = exchange(context, name, secret, topic, now=now())
+                lethe = exchange_posts(context, name, secret, LetheClient(_address(relay)), now=now())
+                _report(done, lethe, name, json)
                 _report_backup(_back_up(context, name, secret, _address(relay), is_due_only=True), name, json)
                 if not watch:
                     return
@@ -150,18 +155,39 @@ def list_notes(json: opt.Json = False, home: opt.Home = None) -> None:
     show_report("clade notes", note_rows(open_context(home)), as_json=json)
 
 
+@app.command("identity")
+def show_identity(owner: Clade = None, home: opt.Home = None) -> None:
+    """Print the identity by which a relay's registry knows an owner as a verified author."""
+    print_line(read_clade_secret(Home.open(root_for_owner(home)), _owner(owner)).identity_name)
+
+
+@app.command("beliefs")
+def list_beliefs(json: opt.Json = False, home: opt.Home = None) -> None:
+    """List the consensus of the anonymous votes that golems received."""
+    show_report("clade beliefs", belief_rows(open_context(home)), as_json=json)
+
+
+@app.command("pheromones")
+def list_pheromones(json: opt.Json = False, home: opt.Home = None) -> None:
+    """List the threats and opportunities that golems received, by market."""
+    show_report("clade pheromones", pheromone_rows(open_context(home)), as_json=json)
+
+
 def relay(
     database: Annotated[Path, Argument(help="File of the messages; it is made if it does not exist.")],
     host: Annotated[str, Option(help="Address to listen on.")] = RelaySettings.host,
     port: Annotated[int, Option(min=0, max=65_535, help="Port; 0 for any free one.")] = RelaySettings.port,
+    registry: Annotated[
+        Path | None, Option(help="JSON file of identities and scores: those with 50 or more may post in public.")
+    ] = None,
 ) -> None:
-    """Run a relay: it keeps encrypted messages, seven days or as long as asked, for the homes of one owner."""
+    """Run a relay: it keeps encrypted messages between siblings, and a board of anonymous public posts."""
     show_log()
 
     def on_ready(url: str) -> None:
         print_line(f"the relay answers at {url} (stop it with Ctrl-C)", to=sys.stderr)
 
-    serve_relay(database, RelaySettings(host=host, port=port), clock=now, on_ready=on_ready)
+    serve_relay(database, RelaySettings(host=host, port=port, registry=registry), clock=now, on_ready=on_ready)
 
 
 def _owner(owner: str | None) -> str:
@@ -202,9 +228,9 @@ def _read(file: Path) -> bytes:
         raise ConfigError(f"{file} cannot be read ({error.strerror}): name a readable file") from None
 
 
-def _report(done: Exchange, owner: str, json: bool) -> None:
+def _report(done: Exchange, lethe: LetheExchange, owner: str, json: bool) -> None:
     if json:
-        print_json(asdict(done))
+        print_json(asdict(done) | {"lethe": asdict(lethe)})
         return
     received = ", ".join(f"{golem} {count}" for golem, count in sorted(done.delivered_entries.items())) or "none"
     say(
@@ -212,6 +238,13 @@ def _report(done: Exchange, owner: str, json: bool) -> None:
         f"{done.sent_parcels} parcels sent, {done.received_parcels} received; {done.told_notes} notes told, "
         f"{done.received_notes} received; entries delivered: {received}"
     )
+    if lethe.members:
+        say(
+            f"Lethe: {len(lethe.members)} members here; {lethe.sent_posts} posts sent, {lethe.waiting_posts} wait for "
+            f"their time, {lethe.received_posts} received"
+        )
+    for number, reason in lethe.refused:
+        print_line(f"post {number}: {reason}", to=sys.stderr)
     if done.waiting_parcels:
         say(f"{done.waiting_parcels} deliveries wait for the next hour of their golem")
     for message_id, reason in done.refused:

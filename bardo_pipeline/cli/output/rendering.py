@@ -10,7 +10,7 @@ from typing import Any
 
 from bardo_pipeline.cli.output.answers import show_answer, show_lineage
 from bardo_pipeline.cli.output.bundle_report import show_bundle, show_checks
-from bardo_pipeline.cli.output.clade_report import show_notes
+from bardo_pipeline.cli.output.clade_report import show_beliefs, show_notes, show_pheromones
 from bardo_pipeline.cli.output.death_report import show_death, show_due, show_graveyard, show_notices, show_successions
 from bardo_pipeline.cli.output.dream_report import show_dreams
 from bardo_pipeline.cli.output.golem_state import show_golem_report
@@ -25,7 +25,9 @@ SHOWN: Mapping[str, Callable[..., None]] = {
     "bloodstain": show_bloodstain,
     "bundle checks": show_checks,
     "bundle show": show_bundle,
+    "clade beliefs": show_beliefs,
     "clade notes": show_notes,
+    "clade pheromones": show_pheromones,
     "dreams": show_dreams,
     "golem death": show_death,
     "golem due": show_due,

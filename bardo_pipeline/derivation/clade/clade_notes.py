@@ -64,7 +64,7 @@ def due_notes(context: DerivationContext, owner_id: str, golems: Mapping[str, bo
     derive_scars(context)
     heard = notes_received(context, owner_id)
     told = [
-        *_scars(context, owner_id, golems, heard), *_shifts(context, owner_id, [g for g in golems if golems[g]]),
+        *_scars(context, owner_id, golems, heard), *regime_shifts(context, owner_id, [g for g in golems if golems[g]]),
         *_reflections(context, owner_id, golems, heard),
     ]  # fmt: skip
     known = {note.content_hash for note in heard}
@@ -104,7 +104,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
 _SHIFT_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "observation")
 
 
-def _shifts(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
+def regime_shifts(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
     """Yield the newest change of regime in the last closed cycles of each of these golems."""
     curated = {g: queries.curated_through(context, g) or 0 for g in golems}
     upto = {g: cycle for g, cycle in curated.items() if cycle}
@@ -147,7 +147,7 @@ def record_notes(
     new = {note.content_hash: note for note in notes if note.content_hash not in known}
     if not new:
         return 0
-    newest, golems = _newest_tick_at(context, owner_id), clade_golems(context, owner_id)
+    newest, golems = newest_tick_at(context, owner_id), clade_golems(context, owner_id)
     events = []
     for content_hash, note in new.items():
         at = newest or note.at
@@ -164,7 +164,7 @@ def record_notes(
     return len(new)
 
 
-def _newest_tick_at(context: DerivationContext, owner_id: str) -> datetime | None:
+def newest_tick_at(context: DerivationContext, owner_id: str) -> datetime | None:
     """Return the time of the newest tick of an owner's golems here, None without a record."""
     golems = context.ownership().golems_of(owner_id)
     rows = queries.last_records(context, ("golem_id", "tick", "observed_at"), golems)

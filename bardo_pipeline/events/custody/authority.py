@@ -94,6 +94,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "TestamentPhrased": _PIPELINE,
     "EntriesShared": _PIPELINE,
     "NoteReceived": _PIPELINE,
+    "PostsReceived": _PIPELINE,
     "StrategyStored": _GOLEM_BY_TOOL,
     "ExecutionRecorded": _GOLEM_BY_TOOL,
     "OutcomeRecorded": _GOLEM_BY_TOOL,
@@ -102,6 +103,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "AdjustmentStaged": _GOLEM_BY_TOOL,
     "ArchiveImported": _GOLEM_BY_TOOL,
     "ToolCalled": _GOLEM_BY_TOOL,
+    "StyxCalled": _GOLEM_BY_TOOL,
 }
 
 INDEPENDENT = frozenset({"TextStored", *(kind for kind, rule in AUTHORITY.items() if rule is _GOLEM_BY_TOOL)})
@@ -111,6 +113,7 @@ OF_THE_HOME = frozenset(
     {
         "DerivationAdopted", "ConfigurationAdopted", "OwnerKeyRegistered", "OwnerKeyRevoked", "CreditCommitted",
         "BundlePurchased", "BundleConsented", "KitOrdered", "NoteReceived",
+        "PostsReceived",
     }
 )  # fmt: skip
 """Kinds of events that may concern the whole home (golem `*`)."""

@@ -3,6 +3,7 @@
     topic   = the first 32 hex digits of HKDF-SHA256(secret, info "bardo/clade/1/topic")
     token   = 64 hex digits of HKDF-SHA256(secret, info "bardo/clade/1/token")
     vault   = the same with info "bardo/clade/1/vault/topic" and so on: topic, token and keys of the clade's backups
+    lethe, identity: 32 bytes each, which hide and prove an author on public boards
     nonce   = the first 12 bytes of HMAC-SHA256(nonce key, padded plaintext)
     body    = nonce, then AES-256-GCM(encryption key, nonce, padded plaintext, topic)
     padded  = length[4, big-endian], the plaintext, and zeros up to the next power of two, at least 4,096 bytes
@@ -17,6 +18,7 @@ import hashlib
 import hmac
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -52,6 +54,21 @@ class CladeSecret:
     def vault(self) -> CladeSecret:
         """The same secret for backups: another topic, token and keys, and the same id."""
         return CladeSecret(self._secret, "vault/")
+
+    @property
+    def lethe_key(self) -> bytes:
+        """The key that hides an owner's golems on public boards: of voter ids, blinding factors and release times."""
+        return _derived(self._secret, "lethe")
+
+    @property
+    def identity(self) -> Ed25519PrivateKey:
+        """The key by which a relay knows the owner as a verified author."""
+        return Ed25519PrivateKey.from_private_bytes(_derived(self._secret, "identity"))
+
+    @property
+    def identity_name(self) -> str:
+        """The public half of the identity, 64 hex digits."""
+        return self.identity.public_key().public_bytes_raw().hex()
 
     @property
     def key_id(self) -> str:

@@ -1,4 +1,4 @@
-"""Events about the clade: facts that a golem of it told the others.
+"""Events about siblings and strangers: facts that golems of the clade, or anonymous golems, told.
 
 Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bardo_pipeline.events.record.model import Name, Part, Text
+from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 NoteKind = Literal["scar", "regime_shift", "death_reflection"]
 
@@ -31,3 +31,46 @@ class NoteReceived(Part):
     key_id: Name
     content_hash: Name
     content: Text
+
+
+class PostsReceived(Part):
+    """An owner's golems received public posts of a relay's board: anonymous votes and pheromones.
+
+    The event time is that of the newest tick of the owner's golems here: a golem hears the posts after it.
+
+    Parameters
+    ----------
+    owner_id : owner whose golems hear the posts
+    golem_ids : golems that hear the posts, each of which paid `query_micros` for the query
+    relay_key : hash of the public keys that verified the posts
+    post_count : number of posts
+    content_hash : SHA-256 of the content
+    content : JSON list of [purpose, content] of each post (katabasis/public_posts.py)
+    """
+
+    owner_id: Name
+    golem_ids: tuple[Name, ...]
+    query_micros: Whole
+    relay_key: Name
+    post_count: Whole
+    content_hash: Name
+    content: Text
+
+
+class StyxCalled(Part):
+    """A golem paid for a call to the shared layers: entries that it wrote, or a query.
+
+    Parameters
+    ----------
+    call : what was asked
+    layers : that the call reached: vault, clade, lethe
+    units : entries written, or 1 for a query
+    ttl_days : days for which the price keeps the entries; 0 for a query. Payment never changes their decay
+    cost_micros : price in micro-dollars
+    """
+
+    call: Literal["write", "query"]
+    layers: tuple[Literal["vault", "clade", "lethe"], ...]
+    units: Whole
+    ttl_days: Whole
+    cost_micros: Whole

@@ -29,6 +29,7 @@ OF_OWNERS = {
     "KitOrdered": ("owner_id",),
     "BundleConsented": ("owner_id", "to_owner_id"),
     "NoteReceived": ("owner_id",),
+    "PostsReceived": ("owner_id",),
 }
 """Kinds of events of the whole home (golem `*`) that concern an owner -> the fields that name the owner."""
 

@@ -14,6 +14,7 @@ from bardo_pipeline.derivation.death.owner_notices import Notice
 from bardo_pipeline.derivation.death.unfinished_deaths import UnfinishedDeath
 from bardo_pipeline.derivation.legacy.warning_waivers import BundleFailure
 from bardo_pipeline.derivation.reports.home_health import Fault, Health
+from bardo_pipeline.derivation.reports.lethe_report import BeliefRow, PheromoneRow
 from bardo_pipeline.derivation.reports.lineage import DECISION_FIELDS, Holding
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
@@ -216,7 +217,9 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
         _BUNDLE,
         of_fields(rows=arrays_of(_BUNDLE_ROW)),
     ],
+    "GET /v1/reports/clade-beliefs": _rows(of_class(BeliefRow)),
     "GET /v1/reports/clade-notes": _rows(of_class(NoteRow)),
+    "GET /v1/reports/clade-pheromones": _rows(of_class(PheromoneRow)),
     "GET /v1/reports/dreams": {
         "golem_id": ("string?", "The golem; null for all."),
         "dreams": (arrays_of(of_columns(DREAM_SCHEMA, "fct_dreams")), "Dreams, the oldest first."),

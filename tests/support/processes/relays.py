@@ -29,12 +29,15 @@ serve_relay(
 
 
 @contextmanager
-def relay(database: Path, port: int = 0, clock: datetime | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def relay(
+    database: Path, port: int = 0, clock: datetime | None = None, registry: Path | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `bardo relay` over a database; yield its address and its process, which is killed at the end.
 
-    clock: the time that stands still for the relay; None for the wall clock
+    clock: the time that stands still for the relay; None for the wall clock. registry: file of its verified authors.
     """
     words = [sys.executable, "-m", "bardo_pipeline.cli.app", "relay", str(database), "--port", str(port)]
+    words += [] if registry is None else ["--registry", str(registry)]
     if clock is not None:
         words = [sys.executable, "-c", _STOPPED, str(database), clock.isoformat()]
     process = subprocess.Popen(

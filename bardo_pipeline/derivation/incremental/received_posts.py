@@ -1,0 +1,53 @@
+"""Reads the public posts that golems received from the log: anonymous votes and pheromones.
+
+Source: KAT (Lethe); KAT-4, KAT-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import orjson
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.events.custody.blind_signature import Purpose
+from bardo_pipeline.katabasis.public_posts import Belief, Pheromone, Post, post_of
+
+
+class HeardPosts(NamedTuple):
+    """Received posts. at: event time of their receipt; a golem hears them after that time."""
+
+    at: datetime
+    owner_id: str
+    golem_ids: tuple[str, ...]
+    content_hash: str
+    posts: tuple[Post, ...]
+
+
+def posts_received(
+    context: DerivationContext, owner_id: str | None = None, *, known: Collection[str] = ()
+) -> list[HeardPosts]:
+    """Return the received posts of an owner, or of all, by time of receipt.
+
+    known: content hashes of events to leave out.
+    """
+    fields = ("owner_id", "golem_ids", "content_hash", "content")
+    rows = context.life_fields("PostsReceived", *fields).to_pylist()
+    heard = [
+        HeardPosts(row["observed_at"], owner, tuple(golem_ids), content_hash, tuple(_unpacked(content)))
+        for row in rows
+        for owner, golem_ids, content_hash, content in [[row[name] for name in fields]]
+        if owner_id in (None, owner) and content_hash not in known
+    ]
+    return sorted(heard, key=lambda heard: (heard.at, heard.owner_id, heard.content_hash))
+
+
+def _unpacked(content: str) -> Iterator[Post]:
+    """Yield the posts of an event."""
+    for purpose, facts in orjson.loads(content):
+        purposed: Purpose = purpose
+        ((about, values),) = facts.items()
+        model = Belief if about == "belief" else Pheromone
+        yield post_of(model.model_validate(values))._replace(purpose=purposed)
