@@ -26,6 +26,7 @@ from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import CELLS
+from bardo_pipeline.katabasis.belief_credits import BeliefCredits
 from bardo_pipeline.katabasis.priors import PRIOR_KINDS, modifiers
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.retrieval.credit_totals import CreditTotals, Uses
@@ -137,11 +138,11 @@ def with_priors(
     at_us: int,
     names: EntryNames,
     policy: Policy,
-    credits: CreditTotals | None = None,
+    credits: BeliefCredits | None = None,
 ) -> Recall:
     """Add the priors (PRIOR_SCHEMA) that these golems hold to their columns, at `at_us`.
 
-    Decisions that a prior of Lethe helped or misled count as its validations and contradictions.
+    credits: decisions that a belief of Lethe helped or misled count as its validations and contradictions
     """
     places = contiguous(pc.index_in(priors["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     priors, owner = priors.filter(places.is_valid()), places.drop_null().to_numpy().astype(np.int64)
@@ -152,9 +153,8 @@ def with_priors(
     half = np.rint(np.minimum(half_life_us, float(FOREVER_US >> 3))).astype(np.int64)
     floor = np.where(stained, ppm(policy.decay.bloodstain_floor), 0)
     decayed = confidence_at(int_column(priors, "confidence_ppm"), confirmed, at_us, half, floor)
-    uses = (credits or CreditTotals()).uses(priors["golem_id"].to_pylist(), priors["prior_id"].to_pylist())
-    voted = to_bools(pc.equal(priors["kind"], "proposition"))
-    worth = importance(decayed, validation_ratio(uses.useful * voted, uses.misled * voted), stained, policy.retrieval)
+    tested = (credits or BeliefCredits()).ratios(priors["golem_id"].to_pylist(), priors["prior_id"].to_pylist())
+    worth = importance(decayed, tested, stained, policy.retrieval)
     words = {"regime": REGIMES, "anomaly": ANOMALY_BANDS, "gas": GAS_SPANS, "shelf": ("", *PRIOR_KINDS)}
     columns = {"regime": "regime", "anomaly": "anomaly_band", "gas": "gas_band", "shelf": "kind"}
     parts: dict[str, NDArray[Any]] = {

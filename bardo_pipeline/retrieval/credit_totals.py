@@ -46,16 +46,6 @@ class CreditTotals:
             columns = (own[name].to_pylist() for name in ("golem_id", "entry_id", "sign"))
             self._sides |= {(golem_id, entry_id): sign for golem_id, entry_id, sign in zip(*columns, strict=True)}
 
-    def note_priors(self, priors: pa.Table) -> None:
-        """Add the signs of priors (golem_id, prior_id, action_type, sign), which never change, for all cycles."""
-        columns = (priors[name].to_pylist() for name in ("golem_id", "prior_id", "action_type", "sign"))
-        new = [row for row in zip(*columns, strict=True) if self._sides.get(row[:2]) != row[3]]
-        if new:
-            rows = [(*row[:3], 0, row[3]) for row in new]
-            signs = pa.table(list(map(list, zip(*rows, strict=True))), schema=SIGN_SCHEMA)
-            self.signs = pa.concat_tables([self.signs, signs]).combine_chunks()
-            self._sides |= {row[:2]: row[3] for row in new}
-
     def credit(self, records: pa.Table, cycle: Int64Array, policy: CuratorPolicy) -> None:
         """Add the credits of closed cycles, whose decisions may be noted or not. Arguments: as of `credits_of`."""
         self.add(credits_of(records, cycle, self.signs, policy))

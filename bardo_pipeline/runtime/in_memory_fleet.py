@@ -32,6 +32,7 @@ from bardo_pipeline.heartbeat.recall_table import recall_of, with_priors
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import Interventions, Overseer, step
+from bardo_pipeline.katabasis.belief_credits import BeliefCredits
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
 from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA, scars_as_priors
 from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS
@@ -117,7 +118,7 @@ class Cohort:
         self.tape, self.fleet, self._policy, self._derivation_id = tape, fleet, policy, derivation_id
         self.mind, self.names, self.credits = CuratorState(policy), EntryNames(), CreditTotals()
         self.failures, self.propositions = LivedFailures(policy), PRIOR_SCHEMA.empty_table()
-        self._beliefs = PRIOR_SCHEMA.empty_table()
+        self._beliefs, self._belief_credits = PRIOR_SCHEMA.empty_table(), BeliefCredits()
         self.ends, self.lessons = DEATH_TICKS.empty_table(), LivedLessons(policy)
         self._scars: tuple[pa.Table, pa.Table] = (self.failures.rows, PRIOR_SCHEMA.empty_table())
         self.overseer: Overseer | None = None
@@ -138,7 +139,7 @@ class Cohort:
         fleet, policy = self.fleet, self._policy
         at_us = int(self.tape.at_us[start])
         recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
-        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy, self.credits)
+        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy, self._belief_credits)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         for t in range(start, stop):
             died = step(
@@ -160,6 +161,7 @@ class Cohort:
         made = self.mind.advance(records, cycle, upto)
         self.credits.note(made.decisions)
         self.credits.credit(records, cycle, self._policy.curator)
+        self._belief_credits.close(records, self._policy.curator)
         self.failures.close(records, self._rules_of)
         self.lessons.close(records)
         return made
@@ -185,7 +187,7 @@ class Cohort:
     def believe(self, beliefs: pa.Table) -> None:
         """Replace the beliefs of Lethe that golems hold (PRIOR_SCHEMA); decisions credit those that helped."""
         self._beliefs = beliefs
-        self.credits.note_priors(beliefs)
+        self._belief_credits.note(beliefs)
 
     def _standing_lessons(self) -> pa.Table:
         """Return the lessons that their owners did not retract by each golem's last curated cycle."""
@@ -211,6 +213,7 @@ class Cohort:
     def forget(self, golem_ids: set[str]) -> None:
         """Forget the credits, failures, lessons, propositions and beliefs of golems."""
         self.credits.forget(golem_ids)
+        self._belief_credits.forget(golem_ids)
         self.lessons.forget(golem_ids)
         self.failures.forget(golem_ids)
         gone = pa.array(sorted(golem_ids), pa.string())

@@ -243,6 +243,8 @@ def _report(done: Exchange, lethe: LetheExchange, owner: str, json: bool) -> Non
             f"Lethe: {len(lethe.members)} members here; {lethe.sent_posts} posts sent, {lethe.waiting_posts} wait for "
             f"their time, {lethe.received_posts} received"
         )
+    if lethe.refusal is not None:
+        print_line(f"own posts wait: {lethe.refusal}", to=sys.stderr)
     for number, reason in lethe.refused:
         print_line(f"post {number}: {reason}", to=sys.stderr)
     if done.waiting_parcels:

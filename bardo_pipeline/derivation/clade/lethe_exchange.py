@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.clade.lethe_posts import DuePosts, due_posts, let
 from bardo_pipeline.derivation.clade.styx_budget import may_pay
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.errors import BundleError, SealError, ServerError
+from bardo_pipeline.errors import BundleError, NoServerError, SealError, ServerError
 from bardo_pipeline.events.custody.blind_signature import PURPOSES, BlindKey, Purpose
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.katabasis.public_posts import Belief, Post, is_released, read_post
@@ -58,6 +58,7 @@ class LetheExchange:
     sent_posts, waiting_posts : posts that left, and that wait for their window
     received_posts : new here, the own ones included
     refused : (place on the board, reason) of each post that is not one
+    refusal : reason for which the relay refused own posts, None if it did not; reading stays open
     """
 
     members: tuple[str, ...]
@@ -65,6 +66,7 @@ class LetheExchange:
     waiting_posts: int
     received_posts: int
     refused: tuple[tuple[int, str], ...]
+    refusal: str | None = None
 
 
 def exchange_posts(
@@ -84,10 +86,16 @@ def exchange_posts(
         keys = _keys(board)
         derive_curation(context)
         outbox = _Outbox(context, clade_folder(context.home, owner_id), secret, board, keys)
-        sent, waiting = outbox.send(due_posts(context, owner_id, golems, secret.lethe_key), now)
+        due, refusal = due_posts(context, owner_id, golems, secret.lethe_key), None
+        try:
+            sent = outbox.send(due, now)
+        except NoServerError:
+            raise
+        except ServerError as error:
+            sent, refusal = 0, str(error)
         payers = [golem_id for golem_id in members if may_pay(context, golem_id, context.policy.clade.query_micros)]
         received, refused = _receive(context, owner_id, payers, board, keys, now) if payers else (0, ())
-    return LetheExchange(members, sent, waiting, received, refused)
+    return LetheExchange(members, sent, len(due.posts) - sent, received, refused, refusal)
 
 
 class _Outbox:
@@ -105,8 +113,8 @@ class _Outbox:
         make_folder(folder)
         self._path = folder / "tickets"
 
-    def send(self, due: DuePosts, now: datetime) -> tuple[int, int]:
-        """Send the released posts; return their number, and that of the posts that wait."""
+    def send(self, due: DuePosts, now: datetime) -> int:
+        """Send the released posts; return their number."""
         rules, key = self._context.policy.clade, self._secret.lethe_key
         tickets = self._tickets(due)
         window = int(now.timestamp() // (rules.lethe_window_minutes * 60.0))
@@ -114,7 +122,7 @@ class _Outbox:
         for post in sorted(released, key=lambda post: hashlib.sha256(key + post.post_id.encode()).digest()):
             content = post.content.decode()
             self._board.post(post.post_id, post.purpose, content, tickets[post.post_id], rules.lethe_kept_days)
-        return len(released), len(due.posts) - len(released)
+        return len(released)
 
     def _leaves(self, post: Post, window: int) -> bool:
         rules = self._context.policy.clade

@@ -89,7 +89,8 @@ def test_golems_of_two_homes_receive_what_their_siblings_share(homes: tuple[Path
     assert sync(first, address) | {"members": []} == {
         "members": [], "shared_entries": 0, "sent_parcels": 0, "received_parcels": 0, "told_notes": 0,
         "received_notes": 0, "delivered_entries": {}, "waiting_parcels": 0, "refused": [],
-        "lethe": {"members": [], "sent_posts": 0, "waiting_posts": 0, "received_posts": 0, "refused": []},
+        "lethe": {"members": [], "sent_posts": 0, "waiting_posts": 0, "received_posts": 0, "refused": [],
+                  "refusal": None},
     }  # fmt: skip
     stored = b"".join(path.read_bytes() for path in first.parent.glob("relay.db*"))
     context = DerivationContext.open(first)

@@ -16,10 +16,10 @@ ENABLED = "[styx]\nclade_enabled = true\n"
 RUN = ("run", "--golems", "3", "--bars", "900", "--owner", OWNER, "--no-marts", "--lifespan", "2000-3000")
 
 
-def made(root: Path, *words: str, secret: bytes | None = None, **variables: str) -> Path:
+def made(root: Path, *words: str, secret: bytes | None = None, configuration: str = ENABLED, **variables: str) -> Path:
     """Run a fleet with the clade enabled in a new home, which has this secret of the owner's clade."""
     (root / "keys").mkdir(parents=True)
-    (root / "bardo.toml").write_text(ENABLED)
+    (root / "bardo.toml").write_text(configuration)
     if secret is not None:
         (root / "keys" / f"clade-{hashlib.sha256(OWNER.encode()).hexdigest()[:40]}.key").write_bytes(secret)
     environment = {**os.environ, **variables, "BARDO_HOME": str(root)}
