@@ -31,21 +31,19 @@ class TicketRequest(NamedTuple):
     ----------
     identity : public Ed25519 key of the author, 64 hex digits
     purpose : "living" or "death"
-    death : name of the announced death, hex digits; None for "living"
     blinded : blinded digests
     signature : of `signed_bytes` by the identity, hex digits
     """
 
     identity: str
     purpose: Any
-    death: str | None
     blinded: tuple[int, ...]
     signature: str = ""
 
     @property
     def signed_bytes(self) -> bytes:
         """Return the bytes that the identity signs."""
-        parts = ["bardo/lethe/1/tickets", self.identity, self.purpose, self.death or "", *map(hex, self.blinded)]
+        parts = ["bardo/lethe/1/tickets", self.identity, self.purpose, *map(hex, self.blinded)]
         return "\n".join(parts).encode()
 
     @property

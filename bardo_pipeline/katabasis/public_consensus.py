@@ -36,7 +36,7 @@ _PRIORS = """
 def public_consensus(posts: Iterable[Post], policy: Policy) -> pa.Table:
     """Count the votes among posts. Returns CONSENSUS_SCHEMA sorted by proposition_id.
 
-    Every death vote counts, because a relay signs one only for a death that its author announced.
+    Every death vote counts: the quota of a relay bounds those of one author.
     """
     votes = votes_of(posts, policy)
     deaths = votes.filter(votes["is_death_vote"])["vote_id"]

@@ -189,14 +189,16 @@ def rounded(value_ppm: int, step_ppm: int) -> int:
     return (value_ppm + step_ppm // 2) // step_ppm * step_ppm
 
 
-def is_released(secret: bytes, post: Post, window: int, share: float) -> bool:
-    """Whether a waiting post leaves its home in this window of time: by chance, which follows from the secret.
+def release_moment(secret: bytes, name: str, window: int, share: float) -> float | None:
+    """Return when in this window of time a waiting post leaves its home, in [0, 1) of the window; None for not in it.
 
-    Each window releases a waiting post with the probability `share`, so the time of a post says little about the time
-    of the cycle that made it. Nothing is stored for it.
+    Both follow from the secret, by chance to all others: each window releases a waiting post with the probability
+    `share`. So the time of a post says little about the time of the cycle that made it, and nothing is stored for it.
+    name: id of the post
     """
-    draw = hmac.digest(secret, f"release\0{window}\0{post.post_id}".encode(), "sha256")
-    return int.from_bytes(draw[:8], "big") < share * 2**64
+    draw = hmac.digest(secret, f"release\0{window}\0{name}".encode(), "sha256")
+    is_released = int.from_bytes(draw[:8], "big") < share * 2**64
+    return int.from_bytes(draw[8:16], "big") / 2**64 if is_released else None
 
 
 def votes_of(posts: Iterable[Post], policy: Policy) -> pa.Table:

@@ -90,6 +90,7 @@ class CladePolicy(Operational):
     lethe_window_minutes: Positive = setting(60.0, "window of time in which waiting posts leave together (ours)")
     lethe_release_share: Unit = setting(0.25, "share of the waiting votes that a window releases (ours)")
     pheromone_release_share: Unit = setting(0.5, "share of the waiting pheromones that a window releases (ours)")
+    lethe_tickets: int = setting(16, "signatures of a request, real and unused ones (ours)", ge=1, le=64)
     lethe_kept_days: int = setting(30, "days that a relay keeps a post: propositions are tactical (KAT)", ge=1, le=366)
     query_micros: Count = setting(500, "micro-dollars of a query to public or sibling knowledge (ours)")
     write_micros: Count = setting(1_000, "micro-dollars of an entry that is kept for a week (ours)")

@@ -10,15 +10,16 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from bardo_pipeline.client.lethe_client import TICKETS_MAX, TicketRequest
 from bardo_pipeline.errors import ServerError
-from bardo_pipeline.events.custody.blind_signature import KEY_BITS, PURPOSES
+from bardo_pipeline.events.custody.blind_signature import KEY_BITS, PURPOSES, Purpose
 from bardo_pipeline.katabasis.public_posts import POST_BYTES_MAX, post_id
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.relay.request_fields import kept_time, micros, names_of, number_after
@@ -30,7 +31,6 @@ PAGE = 64
 
 _TOPIC, _TOKEN = "lethe", "public"
 _NUMBER = re.compile(rf"[0-9a-f]{{1,{KEY_BITS // 4}}}")
-_DEATH = re.compile(r"[0-9a-f]{1,64}")
 
 
 class LetheRoutes:
@@ -67,7 +67,7 @@ class LetheRoutes:
 
     async def _tickets(self, request: Request) -> Response:
         office, day = _required(self._office), f"{self._clock():%Y-%m-%d}"
-        wanted = _ticket_request(_object(await self._body(request)))
+        wanted = _ticket_request(await self._body(request))
         signed = await asyncio.to_thread(office.sign, wanted, day)
         return json_response({"signed": [f"{number:x}" for number in signed]})
 
@@ -113,17 +113,25 @@ def _object(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _ticket_request(stated: dict[str, Any]) -> TicketRequest:
+class _TicketBody(BaseModel):
+    """The JSON form of a request for tickets."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    identity: str
+    purpose: Purpose
+    blinded: list[Annotated[str, Field(pattern=rf"^[0-9a-f]{{1,{KEY_BITS // 4}}}$")]] = Field(
+        min_length=1, max_length=TICKETS_MAX
+    )
+    signature: str
+
+
+def _ticket_request(body: bytes) -> TicketRequest:
     """Return a request for tickets. Raises ServerError 400 for another form."""
-    fields = [stated.get(name) for name in ("identity", "purpose", "death", "blinded", "signature")]
-    identity, purpose, death, blinded, signature = fields
-    are_numbers = isinstance(blinded, list) and all(isinstance(n, str) and _NUMBER.fullmatch(n) for n in blinded)
-    if (
-        not isinstance(identity, str) or purpose not in PURPOSES or not isinstance(signature, str) or not are_numbers
-        or not (death is None or (isinstance(death, str) and _DEATH.fullmatch(death)))
-    ):  # fmt: skip
-        raise ServerError(400, "TicketError", "the body is no request for tickets", "use the client of this version")
-    assert isinstance(blinded, list)
-    if not 0 < len(blinded) <= TICKETS_MAX:
-        raise ServerError(400, "TicketError", f"a request has 1 to {TICKETS_MAX} digests", "divide the request")
-    return TicketRequest(identity, purpose, death, tuple(int(n, 16) for n in blinded), signature)
+    try:
+        read = _TicketBody.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise ServerError(400, "TicketError", f"{place}: {first['msg']}", "use the client of this version") from None
+    return TicketRequest(read.identity, read.purpose, tuple(int(n, 16) for n in read.blinded), read.signature)

@@ -1,8 +1,8 @@
 """TicketOffice: signs posts of verified authors without reading them, so that posts are anonymous and bounded.
 
 An author proves its identity, which a registry knows with a score, and gets a limited number of signatures a day. The
-signatures are blind, so a post that comes with one later cannot be traced to the request. Posts of the dead have
-a key of their own, whose signatures an author gets for a death that it announces.
+signatures are blind, so a post that comes with one later cannot be traced to the request. Votes of the dead have a
+key and a smaller quota of their own: a relay that checked the death would learn the voter.
 Source: KAT (Write Paths: "ERC-8004 score >= 50"; death votes); canon 48; ADR 0115.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -30,7 +29,7 @@ SCORE_MIN = 50
 _TABLES = """
     create table if not exists keys (purpose text primary key, pem blob not null);
     create table if not exists tickets (
-        identity text not null, day text not null, purpose text not null, digest text not null, death text,
+        identity text not null, day text not null, purpose text not null, digest text not null,
         primary key (identity, day, purpose, digest)
     );
 """
@@ -68,12 +67,10 @@ class FileRegistry:
 
 
 class Quota(NamedTuple):
-    """Bounds of one identity. living, death: signatures a day. deaths: announced a day. each: signatures of a death."""
+    """Signatures of one identity a day, by purpose."""
 
     living: int = 1_000
-    death: int = 512
-    deaths: int = 16
-    each: int = 64
+    death: int = 500
 
 
 class TicketOffice:
@@ -103,8 +100,7 @@ class TicketOffice:
     def sign(self, request: TicketRequest, day: str) -> list[int]:
         """Return the signatures of a request's blinded digests; a repeated digest costs nothing.
 
-        Raises ServerError 403 unless the identity signed the request and is verified, 429 beyond its quota, and 400 for
-        a death vote's request without a death.
+        Raises ServerError 403 unless the identity signed the request and is verified, and 429 beyond its quota.
         """
         _require_signed(request)
         if self._registry.score(request.identity) < SCORE_MIN:
@@ -112,34 +108,25 @@ class TicketOffice:
                 403, "NotVerifiedError", f"identity {request.identity} has a score below {SCORE_MIN}",
                 "let the relay's operator register it; `bardo clade identity` prints it",
             )  # fmt: skip
-        if (request.purpose == "death") != (request.death is not None):
-            raise ServerError(400, "DeathError", "a request for death votes names a death, another none", "name it")
         with self._lock, transaction(self._database) as database:
             for blinded in request.blinded:
                 digest = hashlib.sha256(f"{blinded:x}".encode()).hexdigest()
-                row = request.identity, day, request.purpose, digest, request.death
-                database.execute("insert or ignore into tickets values (?, ?, ?, ?, ?)", row)
+                row = request.identity, day, request.purpose, digest
+                database.execute("insert or ignore into tickets values (?, ?, ?, ?)", row)
             self._require_quota(request, day)
         return [self._signers[request.purpose].sign(blinded) for blinded in request.blinded]
 
     def _require_quota(self, request: TicketRequest, day: str) -> None:
         """Raises ServerError 429 if the signatures of a day exceed the quota; the transaction is rolled back."""
-        count, deaths = self._database.execute(
-            "select count(*), count(distinct death) from tickets where identity = ? and day = ? and purpose = ?",
+        (count,) = self._database.execute(
+            "select count(*) from tickets where identity = ? and day = ? and purpose = ?",
             (request.identity, day, request.purpose),
         ).fetchone()
-        (each,) = self._database.execute(
-            "select count(*) from tickets where identity = ? and day = ? and death = ?",
-            (request.identity, day, request.death),
-        ).fetchone()
-        quota = self._quota
-        bounds: Sequence[tuple[int, int, str]] = (
-            (count, quota.living if request.purpose == "living" else quota.death, "signatures a day"),
-            (deaths, quota.deaths, "announced deaths a day"), (each, quota.each, "signatures for one death"),
-        )  # fmt: skip
-        for found, most, what in bounds:
-            if found > most:
-                raise ServerError(429, "QuotaError", f"an identity has {most:,} {what}", "ask again tomorrow")
+        most = self._quota.living if request.purpose == "living" else self._quota.death
+        if count > most:
+            raise ServerError(
+                429, "QuotaError", f"an identity has {most:,} {request.purpose} signatures a day", "ask again tomorrow"
+            )
 
     def _signer(self, purpose: Purpose) -> BlindSigner:
         """Return the stored key of a purpose, or make and store one."""

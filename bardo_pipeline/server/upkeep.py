@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades, exchange_public_posts
@@ -59,6 +59,9 @@ async def keep_exchanging(warm: WarmHome, address: str, *, clock: Callable[[], d
 
 def _exchanged(context: DerivationContext, address: str, now: datetime) -> list[tuple[str, object]]:
     """Exchange with siblings and strangers, then back up what is due; return (owner, result) of each."""
-    done = [exchange_clades(context, address, now=now), exchange_public_posts(context, address, now=now)]
-    backed_up = back_up_clades(context, address, now=now, is_due_only=True)
-    return [(owner, result) for part in (*done, backed_up) for owner, result in part.items()]
+    done: list[Mapping[str, object]] = [
+        exchange_clades(context, address, now=now),
+        exchange_public_posts(context, address, now=now),
+        back_up_clades(context, address, now=now, is_due_only=True),
+    ]
+    return [(owner, result) for part in done for owner, result in part.items()]

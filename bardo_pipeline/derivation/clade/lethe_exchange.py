@@ -1,48 +1,38 @@
-"""Exchanges public posts between a home and a relay's board: asks for tickets, posts in batches, receives.
+"""Exchanges public posts between a home and a relay's board: posts what is due, and receives.
 
-A home asks for blind signatures as soon as posts are due, and sends the posts later, when chance releases them. So the
-time of a post tells neither the relay nor a reader its author. Critical votes are released at once.
-The files of tickets and of the cursor save work only. Source: KAT (Lethe, Write Paths); KAT-4, KAT-6, KAT-11; ADR 0115.
+The file of the cursor saves work only. Source: KAT (Lethe, Write Paths); KAT-4, KAT-6, KAT-11; ADR 0115.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import orjson
-
-from bardo_pipeline.client.lethe_client import TICKETS_MAX, TicketRequest
 from bardo_pipeline.derivation.clade.clade_exchange import clade_folder
-from bardo_pipeline.derivation.clade.lethe_posts import DuePosts, due_posts, lethe_golems, record_posts
+from bardo_pipeline.derivation.clade.lethe_outbox import LetheOutbox, Writable
+from bardo_pipeline.derivation.clade.lethe_posts import due_posts, lethe_golems, record_posts
 from bardo_pipeline.derivation.clade.styx_budget import may_pay
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.errors import BundleError, NoServerError, SealError, ServerError
+from bardo_pipeline.errors import BundleError, NoServerError, ServerError
 from bardo_pipeline.events.custody.blind_signature import PURPOSES, BlindKey, Purpose
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
-from bardo_pipeline.katabasis.public_posts import Belief, Post, is_released, read_post
-from bardo_pipeline.storage.home import make_folder, replace_file
+from bardo_pipeline.katabasis.public_posts import Post, read_post
+from bardo_pipeline.storage.home import replace_file
 
 if TYPE_CHECKING:  # the client imports httpx, which a derivation does not need
     from bardo_pipeline.client.lethe_client import BoardPost
 
 
-class Board(Protocol):
+class Board(Writable, Protocol):
     """The public board of a relay (`client.lethe_client.LetheClient`)."""
 
     def keys(self) -> dict[str, int]:
         """Return the moduli of the relay's keys by purpose."""
-
-    def sign(self, request: TicketRequest) -> list[int]:
-        """Return the relay's signatures of blinded digests, in order."""
-
-    def post(self, post_id: str, purpose: str, content: str, signature: int, days: int) -> int:
-        """Put a post on the board for so many days; return its number."""
 
     def after(self, number: int) -> tuple[list[BoardPost], int]:
         """Return the next posts behind a number, and the number of the newest one."""
@@ -85,7 +75,7 @@ def exchange_posts(
             return LetheExchange((), 0, 0, 0, ())
         keys = _keys(board)
         derive_curation(context)
-        outbox = _Outbox(context, clade_folder(context.home, owner_id), secret, board, keys)
+        outbox = LetheOutbox(clade_folder(context.home, owner_id), secret, board, keys, context.policy.clade)
         due, refusal = due_posts(context, owner_id, golems, secret.lethe_key), None
         try:
             sent = outbox.send(due, now)
@@ -96,83 +86,6 @@ def exchange_posts(
         payers = [golem_id for golem_id in members if may_pay(context, golem_id, context.policy.clade.query_micros)]
         received, refused = _receive(context, owner_id, payers, board, keys, now) if payers else (0, ())
     return LetheExchange(members, sent, len(due.posts) - sent, received, refused, refusal)
-
-
-class _Outbox:
-    """The posts of an owner that wait for a relay's signature or for their window."""
-
-    def __init__(
-        self,
-        context: DerivationContext,
-        folder: Path,
-        secret: CladeSecret,
-        board: Board,
-        keys: Mapping[Purpose, BlindKey],
-    ) -> None:
-        self._context, self._secret, self._board, self._keys = context, secret, board, keys
-        make_folder(folder)
-        self._path = folder / "tickets"
-
-    def send(self, due: DuePosts, now: datetime) -> int:
-        """Send the released posts; return their number."""
-        rules, key = self._context.policy.clade, self._secret.lethe_key
-        tickets = self._tickets(due)
-        window = int(now.timestamp() // (rules.lethe_window_minutes * 60.0))
-        released = [post for post in due.posts.values() if post.post_id in due.at_once or self._leaves(post, window)]
-        for post in sorted(released, key=lambda post: hashlib.sha256(key + post.post_id.encode()).digest()):
-            content = post.content.decode()
-            self._board.post(post.post_id, post.purpose, content, tickets[post.post_id], rules.lethe_kept_days)
-        return len(released)
-
-    def _leaves(self, post: Post, window: int) -> bool:
-        rules = self._context.policy.clade
-        share = rules.lethe_release_share if isinstance(post.facts, Belief) else rules.pheromone_release_share
-        return is_released(self._secret.lethe_key, post, window, share)
-
-    def _tickets(self, due: DuePosts) -> dict[str, int]:
-        """Return the relay's signature of each due post; those that are not on file are asked for."""
-        known = _read_tickets(self._path)
-        tickets = {
-            post_id: known[post_id]
-            for post_id, post in due.posts.items()
-            if post_id in known and self._keys[post.purpose].verifies(post.content, known[post_id])
-        }
-        for purpose, death, posts in _requests(due, tickets):
-            tickets |= self._asked(purpose, death, posts)
-        replace_file(self._path, orjson.dumps({post_id: f"{number:x}" for post_id, number in tickets.items()}))
-        return tickets
-
-    def _asked(self, purpose: Purpose, death: str | None, posts: tuple[Post, ...]) -> dict[str, int]:
-        key, blinding, author = self._keys[purpose], self._secret.lethe_key, self._secret.identity
-        blinded = tuple(key.blind(post.content, blinding) for post in posts)
-        request = TicketRequest(self._secret.identity_name, purpose, death, blinded)
-        signed = self._board.sign(request._replace(signature=author.sign(request.signed_bytes).hex()))
-        try:
-            return {
-                post.post_id: key.unblind(post.content, blinding, number)
-                for post, number in zip(posts, signed, strict=True)
-            }
-        except SealError as error:
-            raise ServerError(502, "RelayError", str(error), "use another relay") from None
-
-
-def _requests(due: DuePosts, known: Mapping[str, int]) -> Iterator[tuple[Purpose, str | None, tuple[Post, ...]]]:
-    """Yield (purpose, death, posts) of each request for the posts without a ticket."""
-    groups: dict[tuple[Purpose, str | None], list[Post]] = {}
-    for post_id, post in due.posts.items():
-        if post_id not in known:
-            groups.setdefault((post.purpose, due.deaths.get(post_id)), []).append(post)
-    for (purpose, death), posts in groups.items():
-        for start in range(0, len(posts), TICKETS_MAX):
-            yield purpose, death, tuple(posts[start : start + TICKETS_MAX])
-
-
-def _read_tickets(path: Path) -> dict[str, int]:
-    """Return the tickets on file; an unreadable file has none, and they are asked for again."""
-    try:
-        return {str(post_id): int(number, 16) for post_id, number in orjson.loads(path.read_bytes()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return {}
 
 
 def _keys(board: Board) -> dict[Purpose, BlindKey]:

@@ -46,13 +46,9 @@ _PARTS = (
 
 
 class DuePosts(NamedTuple):
-    """Posts that are not received.
-
-    deaths: post id of a death vote -> name of the death. at_once: ids of critical votes.
-    """
+    """Posts that are not received, by id. at_once: ids of critical votes."""
 
     posts: dict[str, Post]
-    deaths: dict[str, str]
     at_once: frozenset[str]
 
 
@@ -74,14 +70,12 @@ def due_posts(context: DerivationContext, owner_id: str, golems: Mapping[str, bo
     derive_votes(context)
     heard = [post for heard in posts_received(context, owner_id) for post in heard.posts]
     told = {_without_time(post) for post in heard}
-    due = DuePosts({}, {}, frozenset())
+    due = DuePosts({}, frozenset())
     at_once = set()
-    for golem_id, belief, is_critical in _beliefs(context, golems, key):
+    for belief, is_critical in _beliefs(context, golems, key):
         post = post_of(belief)
         if _without_time(post) not in told:
             due.posts[post.post_id] = post
-            if belief.is_death_vote:
-                due.deaths[post.post_id] = voter_id(key, golem_id, "death")
             if is_critical:
                 at_once.add(post.post_id)
     for pheromone in (*_threats(context, owner_id, golems), *_opportunities(due.posts.values())):
@@ -99,8 +93,8 @@ def _without_time(post: Post) -> tuple[object, ...]:
     return (post.post_id,)
 
 
-def _beliefs(context: DerivationContext, golems: Collection[str], key: bytes) -> Iterator[tuple[str, Belief, bool]]:
-    """Yield (golem, vote, whether it is critical): the newest vote of each golem on each question, as a belief.
+def _beliefs(context: DerivationContext, golems: Collection[str], key: bytes) -> Iterator[tuple[Belief, bool]]:
+    """Yield (vote, whether it is critical): the newest vote of each golem on each question, as a belief.
 
     A vote whose entry no longer makes its claim is left out: a newer vote or none replaces it.
     """
@@ -124,7 +118,7 @@ def _beliefs(context: DerivationContext, golems: Collection[str], key: bytes) ->
         if belief is not None:
             gate, is_heavy = ppm(rules.vote_confidence_min), row["effect_mean_ppm"] <= -ppm(rules.critical_loss)
             is_critical = row["kind"] == "warning" and is_heavy and row["confidence_ppm"] < gate
-            yield golem_id, belief, is_critical and not row["is_death_vote"]
+            yield belief, is_critical and not row["is_death_vote"]
 
 
 def _belief(row: Mapping[str, Any], voter: str) -> Belief | None:

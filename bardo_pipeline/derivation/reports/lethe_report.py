@@ -69,4 +69,5 @@ def _pheromones(context: DerivationContext) -> Iterator[PheromoneRow]:
     for (sort, *market), hours in places.items():
         now = max(*hours, *(one.at for one in heard))
         intensity = strongest(posts.values(), sort, market, now, context.policy)
-        yield PheromoneRow(sort, *market, round(intensity, 3), len(hours), max(hours))
+        chain, protocol, pair = market
+        yield PheromoneRow(sort, chain, protocol, pair, round(intensity, 3), len(hours), max(hours))

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from bardo_pipeline.errors import SealError
 
 Purpose = Literal["living", "death"]
-"""What a key's signature attests: the author is verified, or it also announced a death."""
+"""What a key's signature attests: a post of a verified author, or a last vote of one, of which it has fewer."""
 
 PURPOSES: tuple[Purpose, ...] = ("living", "death")
 

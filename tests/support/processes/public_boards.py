@@ -65,8 +65,8 @@ def put(board: Any, secret: CladeSecret, facts: Iterable[Belief | Pheromone]) ->
     posts = [post_of(one) for one in facts]
     keys = {purpose: BlindKey(purpose, modulus) for purpose, modulus in board.keys().items()}
     for post in posts:
-        key, death = keys[post.purpose], "d0" if post.purpose == "death" else None
-        request = TicketRequest(secret.identity_name, post.purpose, death, (key.blind(post.content, secret.lethe_key),))
+        key = keys[post.purpose]
+        request = TicketRequest(secret.identity_name, post.purpose, (key.blind(post.content, secret.lethe_key),))
         (signed,) = board.sign(request._replace(signature=secret.identity.sign(request.signed_bytes).hex()))
         signature = key.unblind(post.content, secret.lethe_key, signed)
         board.post(post.post_id, post.purpose, post.content.decode(), signature, 30)
