@@ -189,7 +189,8 @@ class Fleet:
     def _init_life(self, policy: Policy) -> None:
         """Seeds, birth data, credit partitions [2, golems], and the playbook of the last closed cycle.
 
-        paid, paid_hours: discounted payments, and hours with a payment. paid_hour: the last such hour.
+        paid, paid_hours: discounted payments, and hours with a payment. paid_hour: the last such hour. day_spent: cost
+        of the ticks of the UTC day `spent_day`.
         """
         births = self.births
         self.seed = np.array([streams.seed_of(g) for g in self.golem_ids], dtype=np.uint64)
@@ -200,6 +201,7 @@ class Fleet:
         self.allotted = split(self.first_credits, policy)
         self.partitions, self.hourly = self.allotted.copy(), self._ints(2)
         self.paid, self.paid_hours, self.paid_hour = self._reals(2), self._reals(2), self._ints(2, fill=-1)
+        self.day_spent, self.spent_day = self._ints(), self._ints(fill=-1)
         self.idle = _whole([b.capital_micros for b in births])
         self.earned = self._ints()
         self.half_width = _whole([b.traits.range_half_width_ticks for b in births])

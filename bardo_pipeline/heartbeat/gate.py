@@ -212,6 +212,13 @@ class Gated(NamedTuple):
     woke: BoolArray
 
 
+class Lowered(NamedTuple):
+    """Spending of the day in micro-dollars, and the tiers before the daily budget lowered them, [ticks]."""
+
+    spent: Int64Array
+    wanted: Int8Array
+
+
 def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
     """Return the golems without position or loan whose playbook stays out of this regime: nothing is to be decided.
 
@@ -245,12 +252,14 @@ _FORCE_WORDS = (
 def gating_reasons(
     error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, policy: Policy,
     judgement: Attention | None = None, settling_rules: pa.Array | None = None, gated: Gated | None = None,
+    spending: Lowered | None = None,
 ) -> pa.Array:  # fmt: skip
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
     A forced tick names the force first. A suppressed tick ends with attention's figures, or with the rule by which the
     playbook stays out. settling_rules: ids of these rules, null elsewhere. gated: figures of the learned gate, whose
-    ticks state the composite against the threshold that it exceeds, or against the lowest one.
+    ticks state the composite against the threshold that it exceeds, or against the lowest one. spending: figures of the
+    daily budget, which a lowered tick states last.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
@@ -258,7 +267,8 @@ def gating_reasons(
     ratio = policy.gate.deliberate_ratio
     verbs = ("is below", "reaches", f"reaches {ratio:g} times")
     word_codes = (error >= threshold).astype(np.int64)
-    word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
+    wanted = tier if spending is None else spending.wanted
+    word_codes[(forced == UNFORCED) & (wanted == TIERS.index("T2"))] = 2
     words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
     sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
     if gated is not None and gated.decided.any():
@@ -269,6 +279,13 @@ def gating_reasons(
     if settling_rules is not None and settling_rules.null_count < len(settling_rules):
         rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
         sentence = _with_ends(sentence, settling_rules.is_valid(), *rules)
+    if spending is not None and (low := wanted != tier).any():
+        names = pa.array(TIERS)
+        sentence = _with_ends(
+            sentence, pa.array(low), "; the daily budget lowers ", names.take(pa.array(wanted[low])), ": ",
+            pa.array(spending.spent[low]).cast(pa.string()), f" of {policy.gateway.daily_budget_micros}"
+            " micro-dollars are spent",
+        )  # fmt: skip
     if judgement is None or not (suppressed := judgement.suppressed).any():
         return sentence
     figures = (judgement.vain, 2), (judgement.thoughts, 2), (judgement.draw, 4), (judgement.chance, 4)

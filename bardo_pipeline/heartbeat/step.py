@@ -31,6 +31,7 @@ from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import EXECUTED
+from bardo_pipeline.heartbeat.safety.spending import NO_MODEL, band_of, begin_day, lowered, spend
 from bardo_pipeline.heartbeat.threats import threat_now
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
@@ -85,6 +86,7 @@ def step(
     loans = grow(fleet, tape, t, policy)
     sight = observe.observe(fleet, tape, t, policy)
     age_payments(fleet, tape, t, policy)
+    begin_day(fleet, int(tape.at_us[t]))
     out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
@@ -131,7 +133,7 @@ def _note_gating(
     fleet: Fleet, t: int, sight: Sight, waking: Waking, weighing: Weighing, routing: Routing | None, found: BoolArray
 ) -> None:
     """Keep what a later delta judges of this tick: a tier that the learned gate chose, and what the tick found."""
-    decided = weighing.decided & (waking.settling == 0)
+    decided = weighing.decided & (waking.settling == 0) & (waking.tier == waking.wanted)
     decided &= True if routing is None else ~routing.woke
     note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
 
@@ -140,7 +142,8 @@ def _note_gating(
 class Waking:
     """Surprise, threshold and tier of each golem, [golems]; sources [6, golems].
 
-    settling: one more than the code of the rule that made a deliberation needless, 0 for none.
+    settling: one more than the code of the rule that made a deliberation needless, 0 for none. band, day_spent: of the
+    day's spending. wanted: the tier before the band lowered it.
     """
 
     steer: BoolArray
@@ -151,6 +154,9 @@ class Waking:
     tier: Int8Array
     forced: Int8Array
     settling: Int64Array
+    band: Int64Array
+    day_spent: Int64Array
+    wanted: Int8Array
 
 
 Overseer = Callable[[Fleet, Tape, int, Sight, Waking, Recall], Int8Array]
@@ -204,9 +210,25 @@ def _wake(
         if policy.gate.mode == "attention":
             judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
             tier[judgement.suppressed] = SUPPRESS
+    band = band_of(fleet.day_spent, policy)
+    if weighing is not None:
+        _stop_exploring(tier, band, weighing, routing)
     tier[~fleet.alive] = 0
-    fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement, weighing
+    wanted, tier = tier, lowered(tier, band)
+    # A steer that the budget keeps from a deliberation stays pending.
+    fleet.follow_ups = np.where((tier == T1) | (tier == T2), 0, follow_ups + steer * (tier != wanted))
+    money = band, fleet.day_spent.copy(), wanted
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling, *money), judgement, weighing
+
+
+def _stop_exploring(tier: Int8Array, band: Int64Array, weighing: Weighing, routing: Routing | None) -> None:
+    """Discard ticks that would deliberate only to explore, or for a chain event, once no model may be asked."""
+    optional = weighing.explored if routing is None else weighing.explored | routing.woke
+    stopped = optional & (band >= NO_MODEL)
+    tier[stopped] = weighing.discarded[stopped]
+    weighing.explored &= ~stopped
+    if routing is not None:
+        routing.woke &= ~stopped
 
 
 def _deliberate(
@@ -295,6 +317,7 @@ def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None, at_us: 
         fleet.partitions, paid = pay_inference(fleet.partitions, inference, policy)
         note_payment(fleet, INFERENCE, np.arange(fleet.size), paid, at_us)
         consumed[:] = paid + gas
+        spend(fleet, inference + gas)
     return bill
 
 
