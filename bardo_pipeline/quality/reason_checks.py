@@ -19,6 +19,7 @@ REASON_COLUMNS = (
     "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
     "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
     "retrieval", "actions", "gating", "spending",
+    "cached_decision",
 )  # fmt: skip
 """Record columns that the checks read."""
 
@@ -31,6 +32,7 @@ _ROUNDED = 5.1e-5  # numbers in sentences have four decimals
 _COARSE = 5.1e-3  # or two
 
 _LOWERED = (
+    r"(?P<answered>; the decision cache answers (?P<asked>T1|T2): hold, after (?P<outcomes>\d+) like outcomes)?"
     r"(?P<lowered>; the daily budget lowers (?P<wanted>T1|T2): (?P<spent>\d+) of (?P<cap>\d+) micro-dollars are spent)?"
 )
 _GATE = re.compile(
@@ -170,7 +172,7 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if stated["settled"] and (tier != "suppress" or any(p["liquidity"] > 0 for p in row["observation"]["positions"])):
         yield wrong("a playbook that stays out settles suppressed ticks without a position")
     yield from (wrong(problem) for problem in _spending_problems(row, stated))
-    chosen = stated["wanted"] or tier
+    chosen = stated["asked"] or stated["wanted"] or tier
     verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(chosen)
     if forced is None and not (stated["verb"] in verbs if verbs else stated["times"]):
         yield wrong(f"this does not lead to {chosen}")
@@ -181,7 +183,14 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _spending_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[str]:
     """Yield what a reason states against the record's spending: figures, and the tier that its band allows."""
-    spending = row.get("spending") or {}
+    spending, cached = row.get("spending") or {}, row.get("cached_decision") or {}
+    if (stated["answered"] is not None) is not (cached.get("result") == "hit"):
+        yield f"the decision cache's result is {cached.get('result')}"
+    elif stated["answered"]:
+        if (stated["asked"], int(stated["outcomes"])) != (cached["wanted_tier"], cached["outcomes"]):
+            yield f"the record has {cached['wanted_tier']} and {cached['outcomes']} outcomes"
+        if row["tier"] != "T0" or row["actions"]:
+            yield "an answered tick is at T0 and does not act"
     if stated["wanted"] != spending.get("wanted_tier"):
         yield f"the record's spending lowers {spending.get('wanted_tier')}"
     if not (stated["lowered"] and spending):
@@ -216,7 +225,7 @@ def _learned_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[st
     thinks = figures["explored"] or woke
     leads_to = "T1" if thinks else "suppress" if stated["settled"] else chosen
     yield from _spending_problems(row, stated)
-    if stated["tier"] != tier or (stated["wanted"] or tier) != leads_to:
+    if stated["tier"] != tier or (stated["asked"] or stated["wanted"] or tier) != leads_to:
         yield f"this leads to {leads_to}, the tier is {tier}"
     if of != ("T1" if thinks else "T0" if chosen == "suppress" else chosen):
         yield f"the composite's tier is {chosen}"
@@ -236,7 +245,7 @@ def _attention_problems(
         return
     if (weighed["draw"] < weighed["chance"]) is not suppressed:
         yield wrong(f"draw {weighed['draw']} against chance {weighed['chance']}")
-    if (stated["wanted"] or row["tier"]) not in ("T1", "suppress") or row["forced_by"] is not None:
+    if (stated["asked"] or stated["wanted"] or row["tier"]) not in ("T1", "suppress") or row["forced_by"] is not None:
         yield wrong("attention judges unforced ticks at T1")
     if suppressed and stated["attention"]:
         for name, key, within in (

@@ -20,9 +20,10 @@ from bardo_pipeline.heartbeat.fleet import EXPERTS, HORIZONS
 from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, Gated, Lowered, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
+from bardo_pipeline.heartbeat.records import safety_fields
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
 from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
-from bardo_pipeline.heartbeat.records.safety_fields import permits, some_lists, spending
+from bardo_pipeline.heartbeat.records.safety_fields import answered_outcomes, some_lists
 from bardo_pipeline.heartbeat.records.thought_fields import thought
 from bardo_pipeline.heartbeat.records.triage_fields import triage
 from bardo_pipeline.mortality.affect import emotion_codes
@@ -36,6 +37,10 @@ _TAPE_COLUMNS = (
     "price", "price_low", "price_high", "price_return", "sma", "sigma_ratio", "rsi", "macd", "liquidity", "gas_gwei",
     "gas_hour_ratio", "volume_micros",
 )  # fmt: skip
+_SAFETY = (
+    "spending", "permits", "cached_decision", "attention_changes", "residual_digest", "failed_subsystems",
+)  # fmt: skip
+"""Record fields that functions of safety_fields build."""
 
 
 def records_of(chunk: Chunk) -> pa.Table:
@@ -73,13 +78,12 @@ def records_of(chunk: Chunk) -> pa.Table:
             judgement,
             rows.entry_ids(rows["settling"] - 1),
             gated,
-            Lowered(rows["day_spent"], rows["wanted"]),
+            Lowered(rows["wanted"], rows["day_spent"], answered_outcomes(rows)),
         ),
         "attention": _attention(judgement),
         "gating": _gating(rows, gated),
         "triage": triage(rows),
-        "spending": spending(rows),
-        "permits": permits(rows),
+        **{name: getattr(safety_fields, name)(rows) for name in _SAFETY},
         "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
