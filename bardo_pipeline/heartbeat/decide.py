@@ -11,19 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array, UInt64Array
 from bardo_pipeline.curator.choice_rules import ENTER as ENTERS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.caution import lesson_weight, moved_threshold, prior_weight
 from bardo_pipeline.heartbeat.defi import rebalance
+from bardo_pipeline.heartbeat.defi.risk_engine import Stake, risk_stops
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall, cells
 from bardo_pipeline.heartbeat.recollection import Recollection
 from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED
+from bardo_pipeline.heartbeat.safety.permits import Permits, accuracy_stop, issue
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.credit_partitions import split
@@ -60,6 +62,7 @@ VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
     "moved_micros", "swap_micros", "input_tokens", "output_tokens", "cost_micros", "width",
+    "expires_us",
 )  # fmt: skip
 
 
@@ -70,6 +73,7 @@ class Choice:
     rule: the rule of the playbook that chose the action, with its two numbers. why: the refusal, with its two numbers.
     width: half-width of the new range, 0 without one. width_rule, presence_rule: codes of the learned rules that chose
     the half-width, and whether to be in the market; -1 for the trait.
+    permitted, market_state, expires_us, accuracy, simulated: of the permit by which the action was sent.
     prior_weight: of the priors, which move the playbook's threshold to `threshold`. lesson_weight: the part of it that
     lessons of dreams have.
     """
@@ -100,6 +104,11 @@ class Choice:
     width: Int64Array
     width_rule: Int64Array
     presence_rule: Int64Array
+    permitted: BoolArray
+    market_state: UInt64Array
+    expires_us: Int64Array
+    accuracy: Float64Array
+    simulated: BoolArray
 
 
 def choose(
@@ -117,10 +126,36 @@ def choose(
     deep = tier[golem] == 2
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
     choice, plan = considered(fleet, tape, t, sight, golem, deep, recall, policy, liquidating, memory)
+    _price(choice, deep, policy)
+    permits = issue(fleet, tape, t, golem, choice.action, choice.status, deep, policy)
+    execute(fleet, tape, t, sight, choice, plan, permits, recall, policy)
+    return choice
+
+
+def execute(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, permits: Permits, recall: Recall,
+    policy: Policy,
+) -> None:  # fmt: skip
+    """Execute decided actions by their permits, at the tick of the decision or later; actions without one are deferred.
+
+    sight: of tick t. The permits are void afterwards.
+    """
+    allowed = permits.use(fleet, tape, t, choice.action)
+    _defer_unpermitted(choice, allowed)
+    choice.permitted, choice.simulated, choice.accuracy = allowed, permits.simulated & allowed, permits.accuracy
+    choice.market_state[:], choice.expires_us[:] = permits.market_state, permits.expires_us
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
     _execute(fleet, choice, plan, sight, tape, t, policy)
-    _price(choice, deep, policy)
-    return choice
+
+
+def _defer_unpermitted(choice: Choice, allowed: BoolArray) -> None:
+    """Defer the actions that would be sent without a permit; nothing is paid for them."""
+    sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
+    stopped = sent & ~allowed
+    choice.status[stopped], choice.why[stopped] = DEFERRED, refusals.NO_PERMIT
+    choice.why_size[stopped], choice.why_limit[stopped] = 0, 0
+    for column in (choice.gas_micros, choice.slip_ppm, choice.swap_micros):
+        column[~allowed] = 0
 
 
 def considered(
@@ -137,7 +172,7 @@ def considered(
     choice.lesson_weight = lesson_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    _check(fleet, tape, t, choice, plan, deep, liquidating, policy)
+    _check(fleet, tape, t, sight, choice, plan, deep, liquidating, policy)
     return choice, plan
 
 
@@ -149,6 +184,8 @@ def _unchosen(golem: Int64Array, memory: Recollection | None) -> Choice:
         name: np.zeros(len(golem))
         for name in ("rule_size", "rule_limit", "prior_weight", "lesson_weight", "threshold", "certainty")
     }
+    columns |= {name: np.zeros(len(golem), bool) for name in ("permitted", "simulated")}
+    columns |= {"market_state": np.zeros(len(golem), np.uint64), "accuracy": np.zeros(len(golem))}
     columns |= {name: np.full(len(golem), -1) for name in ("blocker", "width_rule", "presence_rule")}
     return Choice(golem=golem, recalled=recalled, **columns)
 
@@ -233,10 +270,13 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
 
 
 def _check(
-    fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
     policy: Policy,
 ) -> None:  # fmt: skip
-    """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and apply the slippage on inclusion."""
+    """Simulate (T2), validate (T1 and T2), and apply the slippage on inclusion.
+
+    Validation: policy cage, gas gate, risk engine and accuracy gate, in this order; the first refusal counts.
+    """
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
@@ -255,6 +295,8 @@ def _check(
         (mints & (pool_share > cage.pool_share_max), BLOCKED, refusals.POOL_SHARE, pool_ppm, pool_limits),
         (plan.gas > value_limit, DEFERRED, refusals.VALUE_SHARE, plan.gas, value_limit),
         *((mask, DEFERRED, why, plan.gas, most) for mask, why, most in gas_stops(fleet, golem, plan.gas, policy)),
+        *risk_stops(fleet, tape, t, golem, sight.nav[golem], _stake(choice, plan, deep, mints), policy),
+        accuracy_stop(fleet, golem, mints, policy),
         (plan.slip > limit, REVERTED, refusals.SLIPPAGE, plan.slip, limits),
     )
     for mask, status, why, size, most in stops:
@@ -267,6 +309,19 @@ def _check(
     choice.expected_slip_ppm = plan.expected_slip
     choice.swap_micros = np.where(choice.status == EXECUTED, np.rint(plan.swap), 0).astype(np.int64)
     choice.moved_micros = np.where(choice.action != HOLD, np.rint(centre.value), 0).astype(np.int64)
+
+
+def _stake(choice: Choice, plan: Plan, deep: BoolArray, mints: BoolArray) -> Stake:
+    """Return what the chosen actions put at risk; a new position could be left by swapping half of it."""
+    value = plan.centre.value
+    return Stake(
+        risky=mints,
+        deep=deep & (choice.action != HOLD),
+        cost=plan.gas + plan.swap * plan.expected_slip * 1e-6,
+        value=value,
+        borrowed=np.zeros(len(value)),
+        exit_swap=np.where(mints, 0.5 * value, 0.0),
+    )
 
 
 def _try(

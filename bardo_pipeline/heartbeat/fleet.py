@@ -51,11 +51,17 @@ EVENT_RULES = (
 CONTEXT = 12
 """Number of features of an event's context."""
 
+ITEMS = ("price", "gas", "liquidity", "volume", "usdc_rate", "weth_rate")
+"""Items of the environment that a golem may attend to (attention_items.py)."""
+
 ROUTES = ("escalate", "emit", "count", "discard")
 """Routes of an event: a deliberation, a line in the record, an update of statistics alone, nothing."""
 
 CELLS = 5 * 5 * 3
 """Number of situations: regime x anomaly band x gas band."""
+
+PATTERNS = 5 * 3 * 2
+"""Number of situations of the decision cache: anomaly band x gas band x whether a position is open."""
 
 
 @dataclass(frozen=True)
@@ -183,13 +189,16 @@ class Fleet:
         self._init_mind(policy)
         self._init_gating(policy)
         self._init_router(policy)
+        self._init_cache(policy)
+        self._init_items(policy)
         self._init_ending()
         self._init_trials()
 
     def _init_life(self, policy: Policy) -> None:
         """Seeds, birth data, credit partitions [2, golems], and the playbook of the last closed cycle.
 
-        paid, paid_hours: discounted payments, and hours with a payment. paid_hour: the last such hour.
+        paid, paid_hours: discounted payments, and hours with a payment. paid_hour: the last such hour. day_spent: cost
+        of the ticks of the UTC day `spent_day`.
         """
         births = self.births
         self.seed = np.array([streams.seed_of(g) for g in self.golem_ids], dtype=np.uint64)
@@ -200,6 +209,7 @@ class Fleet:
         self.allotted = split(self.first_credits, policy)
         self.partitions, self.hourly = self.allotted.copy(), self._ints(2)
         self.paid, self.paid_hours, self.paid_hour = self._reals(2), self._reals(2), self._ints(2, fill=-1)
+        self.day_spent, self.spent_day = self._ints(), self._ints(fill=-1)
         self.idle = _whole([b.capital_micros for b in births])
         self.earned = self._ints()
         self.half_width = _whole([b.traits.range_half_width_ticks for b in births])
@@ -325,8 +335,32 @@ class Fleet:
         self.past_context = self._reals(past, CONTEXT, kinds)
         self.past_route, self.past_arm = self._ints(past, kinds, fill=-1), self._ints(past)
 
+    def _init_cache(self, policy: Policy) -> None:
+        """Empty decision cache by situation; no room without it.
+
+        cache_outcomes: like outcomes in a row. cache_outcome: what they decided. cache_us, cache_regime, cache_context,
+        cache_rules, cache_conditions: moment, regime, context's revision, playbook and conditions of the last one.
+        """
+        room = PATTERNS * (policy.cache.mode == "on")
+        self.cache_outcomes, self.cache_outcome = self._ints(room), self._ints(room)
+        self.cache_us, self.cache_context = self._ints(room), self._ints(room)
+        self.cache_regime = self._ints(room, fill=-1)
+        self.cache_rules, self.cache_conditions = self._reals(3, room), self._reals(4, room)
+
+    def _init_items(self, policy: Policy) -> None:
+        """No item is known. [items, golems]: level of attention, logarithm at the last reading, variance of a change,
+        deltas without a violation, and residuals since the last digest.
+        """
+        items = len(ITEMS)
+        self.item_level, self.item_quiet = self._ints(items), self._ints(items)
+        self.item_last = self._reals(items, fill=np.nan)
+        self.item_variance = self._reals(items, fill=policy.watch.first_sigma**2)
+        self.item_resolved, self.item_violations = self._ints(items), self._ints(items)
+        self.item_sum, self.item_square = self._reals(items), self._reals(items)
+
     def _init_ending(self) -> None:
-        """Vitality, net asset value and position on the tape at death."""
+        """Latest vitality, and vitality, net asset value and position on the tape at death."""
+        self.life = self._reals(4, fill=1.0)
         self.final_life, self.final_nav, self.final_at = self._reals(4), self._ints(), self._ints(fill=-1)
 
     def _init_trials(self) -> None:

@@ -212,6 +212,17 @@ class Gated(NamedTuple):
     woke: BoolArray
 
 
+class Lowered(NamedTuple):
+    """Tiers before the decision cache or the daily budget lowered them, with the reasons' figures, [ticks].
+
+    spent: micro-dollars of the day. outcomes: like outcomes behind an answer of the cache, 0 without one.
+    """
+
+    wanted: Int8Array
+    spent: Int64Array
+    outcomes: Int64Array
+
+
 def settled_out(fleet: Fleet, regime: int, sight: Sight, judged: BoolArray, policy: Policy) -> BoolArray:
     """Return the golems without position or loan whose playbook stays out of this regime: nothing is to be decided.
 
@@ -245,12 +256,14 @@ _FORCE_WORDS = (
 def gating_reasons(
     error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, policy: Policy,
     judgement: Attention | None = None, settling_rules: pa.Array | None = None, gated: Gated | None = None,
+    needless: Lowered | None = None,
 ) -> pa.Array:  # fmt: skip
     """Return one sentence per tick: "T1: surprise 0.4100 reaches the threshold 0.3036".
 
     A forced tick names the force first. A suppressed tick ends with attention's figures, or with the rule by which the
     playbook stays out. settling_rules: ids of these rules, null elsewhere. gated: figures of the learned gate, whose
-    ticks state the composite against the threshold that it exceeds, or against the lowest one.
+    ticks state the composite against the threshold that it exceeds, or against the lowest one. needless: ticks that the
+    decision cache answered or the daily budget lowered, which state this last.
     """
     surprise, limit = fixed(error, 4), fixed(threshold, 4)
     tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
@@ -258,7 +271,8 @@ def gating_reasons(
     ratio = policy.gate.deliberate_ratio
     verbs = ("is below", "reaches", f"reaches {ratio:g} times")
     word_codes = (error >= threshold).astype(np.int64)
-    word_codes[(forced == UNFORCED) & (tier == TIERS.index("T2"))] = 2
+    wanted = tier if needless is None else needless.wanted
+    word_codes[(forced == UNFORCED) & (wanted == TIERS.index("T2"))] = 2
     words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
     sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
     if gated is not None and gated.decided.any():
@@ -269,6 +283,8 @@ def gating_reasons(
     if settling_rules is not None and settling_rules.null_count < len(settling_rules):
         rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
         sentence = _with_ends(sentence, settling_rules.is_valid(), *rules)
+    if needless is not None and (wanted != tier).any():
+        sentence = _needless_ends(sentence, tier, needless, policy)
     if judgement is None or not (suppressed := judgement.suppressed).any():
         return sentence
     figures = (judgement.vain, 2), (judgement.thoughts, 2), (judgement.draw, 4), (judgement.chance, 4)
@@ -277,6 +293,18 @@ def gating_reasons(
         sentence, pa.array(suppressed), "; attention passes over it: ", vain, " of ", thoughts,
         " thoughts here led to no action, draw ", draw, " is below the chance ", chance,
     )  # fmt: skip
+
+
+def _needless_ends(sentence: pa.Array, tier: Int8Array, needless: Lowered, policy: Policy) -> pa.Array:
+    """Append what made a deliberation needless or impossible: an answer of the decision cache, or the daily budget."""
+    names, answered = pa.array(TIERS).take(pa.array(needless.wanted)), needless.outcomes > 0
+    hit, low = pa.array(answered), pa.array((needless.wanted != tier) & ~answered)
+    outcomes, spent = (pa.array(values).cast(pa.string()) for values in (needless.outcomes, needless.spent))
+    if answered.any():
+        words = "; the decision cache answers ", names.filter(hit), ": hold, after "
+        sentence = _with_ends(sentence, hit, *words, outcomes.filter(hit), " like outcomes")
+    cap = f" of {policy.gateway.daily_budget_micros} micro-dollars are spent"
+    return _with_ends(sentence, low, "; the daily budget lowers ", names.filter(low), ": ", spent.filter(low), cap)
 
 
 def _learned_reasons(

@@ -13,8 +13,9 @@ STATUS = ("executed", "blocked", "deferred", "reverted")
 
 (
     NO_REFUSAL, WARNING, SIMULATION, POOL_SHARE, VALUE_SHARE, GAS_AVAILABLE, GAS_HOURLY, SLIPPAGE, PROTOCOL,
-    LIQUIDATION, DEBT_RATIO, BORROW_RATE, GAS_OVER_BONUS,
-) = range(13)  # fmt: skip
+    LIQUIDATION, DEBT_RATIO, BORROW_RATE, GAS_OVER_BONUS, SIMULATED_LOSS, KELLY, EXPOSURE, DRAWDOWN, EXIT_SLIPPAGE,
+    LOAN_HEALTH, ACCURACY, NO_PERMIT,
+) = range(21)  # fmt: skip
 
 REFUSALS: tuple[tuple[str, ...], ...] = (
     (),
@@ -30,6 +31,14 @@ REFUSALS: tuple[tuple[str, ...], ...] = (
     ("policy cage: debt of ", " ppm of the collateral is above the limit of ", " ppm"),
     ("policy cage: a yearly borrow rate of ", " ppm is above the limit of ", " ppm"),
     ("gas gate: gas of ", " micro-dollars is above what a liquidation would take, ", " micro-dollars"),
+    ("simulation: a cost of ", " ppm of the value is above the limit of ", " ppm"),
+    ("risk engine: a cost of ", " micro-dollars is above the Kelly cap of ", " micro-dollars"),
+    ("risk engine: an exposure of ", " ppm of the net value is above the limit of ", " ppm"),
+    ("risk engine: a drawdown of ", " ppm is above the limit of ", " ppm"),
+    ("risk engine: slippage on leaving of ", " ppm is above the limit of ", " ppm"),
+    ("risk engine: debt of ", " ppm of what the collateral bears is above the limit of ", " ppm"),
+    ("accuracy gate: ", " ppm of the predictions missed, above the limit of ", " ppm"),
+    ("its permit does not allow this action now",),
 )
 """Words of each reason: around its two numbers, or alone."""
 

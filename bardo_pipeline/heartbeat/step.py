@@ -1,7 +1,8 @@
 """Steps a whole fleet by one tick, in nine steps (HB S3). Pure, over columns.
 
-Steps: observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect. Retrieval follows
-the gate (canon 24). Inputs that golems cannot change come from the tape; results go into column buffers.
+Steps: observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect. To reflect is to
+run the chain after the turn (after_turn.py). Retrieval follows the gate (canon 24). Inputs that golems cannot change
+come from the tape; results go into column buffers.
 """
 
 from __future__ import annotations
@@ -14,28 +15,29 @@ import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat import gate, observe
+from bardo_pipeline.heartbeat.after_turn import Turn, after_turn
 from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
-from bardo_pipeline.heartbeat.decide import CHANGED, HOLD, Choice, choose, worth_after
+from bardo_pipeline.heartbeat.decide import CHANGED, HOLD, Choice, choose
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health, repay
-from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge, try_inaction
+from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import age_payments, note_payment
 from bardo_pipeline.heartbeat.gating.event_router import ROUTED, Routing, route_events, router_states
-from bardo_pipeline.heartbeat.gating.expert_signals import expert_signals, note_contradictions
-from bardo_pipeline.heartbeat.gating.learned_gate import GATED, SUPPRESS, T1, T2, Weighing, weigh
-from bardo_pipeline.heartbeat.gating.tier_verdicts import judge_tiers, note_effects, note_tick
+from bardo_pipeline.heartbeat.gating.expert_signals import expert_signals
+from bardo_pipeline.heartbeat.gating.learned_gate import GATED, SUPPRESS, T0, T1, T2, Weighing, weigh
 from bardo_pipeline.heartbeat.observe import Comparison, Sight
 from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
 from bardo_pipeline.heartbeat.refusals import EXECUTED
+from bardo_pipeline.heartbeat.safety.decision_cache import Lookup, forget_regime, look_up
+from bardo_pipeline.heartbeat.safety.spending import NO_MODEL, band_of, begin_day, lowered
 from bardo_pipeline.heartbeat.threats import threat_now
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.credit_partitions import INFERENCE, pay_inference
-from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality
+from bardo_pipeline.mortality.vitality import Vitality
 from bardo_pipeline.policy import Policy
 
 
@@ -85,6 +87,7 @@ def step(
     loans = grow(fleet, tape, t, policy)
     sight = observe.observe(fleet, tape, t, policy)
     age_payments(fleet, tape, t, policy)
+    begin_day(fleet, int(tape.at_us[t]))
     out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
     seen = observe.compare(fleet, tape, t, sight, policy)
@@ -105,42 +108,43 @@ def step(
     _put_waking(out, at, waking, judgement, weighing)
     _put_routing(out, at, fleet, routing, policy)
 
-    try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
     memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
     _put_thoughts(out, at, memory, choice, loans)
     if weighing is not None:
-        note_effects(fleet, t, effects)
-        note_contradictions(fleet, memory, recall)
-        _note_gating(fleet, t, sight, waking, weighing, routing, found)
         out.put(at, gating_found=found)
     bill = _charge(fleet, choice, loans, int(tape.at_us[t]), policy)
     out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
-    life = _reflect(fleet, tape, t, sight, seen, waking, bill, policy)
-    cause = np.where(fleet.alive, cause_of_death(life), -1)
-    _put_life(out, at, fleet, life)
-    if is_learned:
-        judge_tiers(fleet, t, policy)
+    turn = Turn(
+        fleet, tape, t, sight, seen, waking.error, waking.threshold, waking.tier, waking.band, weighing,
+        _is_decided(waking, weighing, routing), found, effects, memory, choice, loans, bill, recall, policy, out, at,
+        life=Vitality(*fleet.life), cause=np.full(fleet.size, -1),
+    )  # fmt: skip
+    after_turn(turn)
+    if turn.failures:
+        out.failures[at] = turn.failures
+    _put_life(out, at, fleet, turn.life)
     if oracle:
         observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
-    _bury(fleet, t, life, cause >= 0)
-    return cause
+    _bury(fleet, t, turn.life, turn.cause >= 0)
+    return turn.cause
 
 
-def _note_gating(
-    fleet: Fleet, t: int, sight: Sight, waking: Waking, weighing: Weighing, routing: Routing | None, found: BoolArray
-) -> None:
-    """Keep what a later delta judges of this tick: a tier that the learned gate chose, and what the tick found."""
-    decided = weighing.decided & (waking.settling == 0)
-    decided &= True if routing is None else ~routing.woke
-    note_tick(fleet, t, weighing, waking.tier, decided, found, waking.error, sight.nav)
+def _is_decided(waking: Waking, weighing: Weighing | None, routing: Routing | None) -> BoolArray:
+    """Return the ticks whose tier a boundary of the learned gate chose, and nothing changed."""
+    if weighing is None:
+        return np.zeros(len(waking.tier), bool)
+    decided = weighing.decided & (waking.settling == 0) & (waking.tier == waking.wanted)
+    return decided & (True if routing is None else ~routing.woke)
 
 
 @dataclass
 class Waking:
     """Surprise, threshold and tier of each golem, [golems]; sources [6, golems].
 
-    settling: one more than the code of the rule that made a deliberation needless, 0 for none.
+    settling: one more than the code of the rule that made a deliberation needless, 0 for none. band, day_spent: of the
+    day's spending. wanted: the tier before the decision cache answered or the band lowered it. cached: lookups in the
+    cache; None without it.
     """
 
     steer: BoolArray
@@ -151,6 +155,10 @@ class Waking:
     tier: Int8Array
     forced: Int8Array
     settling: Int64Array
+    band: Int64Array
+    day_spent: Int64Array
+    wanted: Int8Array
+    cached: Lookup | None
 
 
 Overseer = Callable[[Fleet, Tape, int, Sight, Waking, Recall], Int8Array]
@@ -204,9 +212,37 @@ def _wake(
         if policy.gate.mode == "attention":
             judgement = gate.attention(fleet, regime, sight, unforced_t1, policy)
             tier[judgement.suppressed] = SUPPRESS
+    band = band_of(fleet.day_spent, policy)
+    if weighing is not None:
+        _stop_exploring(tier, band, weighing, routing)
     tier[~fleet.alive] = 0
-    fleet.follow_ups = np.where((tier == 1) | (tier == 2), 0, follow_ups)
-    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling), judgement, weighing
+    wanted, cached = tier, None
+    if policy.cache.mode == "on":
+        forget_regime(fleet, regime_changed)
+        optional = np.zeros(fleet.size, bool) if weighing is None else _optional(weighing, routing)
+        asks = unforced & ((tier == T1) | (tier == T2)) & (fleet.follow_ups == 0) & ~optional
+        cached = look_up(fleet, tape, t, sight, asks, policy)
+        tier = np.where(cached.answered, T0, tier).astype(np.int8)
+    kept = tier
+    tier = lowered(tier, band)
+    # A steer that the budget keeps from a deliberation stays pending.
+    fleet.follow_ups = np.where((tier == T1) | (tier == T2), 0, follow_ups + steer * (tier != kept))
+    needless = band, fleet.day_spent.copy(), wanted, cached
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling, *needless), judgement, weighing
+
+
+def _stop_exploring(tier: Int8Array, band: Int64Array, weighing: Weighing, routing: Routing | None) -> None:
+    """Discard ticks that would deliberate only to explore, or for a chain event, once no model may be asked."""
+    stopped = _optional(weighing, routing) & (band >= NO_MODEL)
+    tier[stopped] = weighing.discarded[stopped]
+    weighing.explored &= ~stopped
+    if routing is not None:
+        routing.woke &= ~stopped
+
+
+def _optional(weighing: Weighing, routing: Routing | None) -> BoolArray:
+    """Return the ticks that deliberate only to explore, or for a chain event."""
+    return weighing.explored if routing is None else weighing.explored | routing.woke
 
 
 def _deliberate(
@@ -231,20 +267,6 @@ def _deliberate(
         gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
         found[choice.golem] = acted | np.isin(choice.rule, CHANGED)
     return memory, choice, found
-
-
-def _reflect(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, waking: Waking, bill: Int64Array, policy: Policy
-) -> Vitality:
-    """Update mood, net asset value, health, vitality and homeostatic means after acting; return the vitality."""
-    fleet.pad = appraise(fleet.pad, sight.change, waking.error, waking.threshold, seen.held_share, policy)
-    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
-    fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
-    life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
-    fleet.composite = life.composite
-    inference, gas, _, acted = bill
-    observe.settle(fleet, np.array((inference + gas, inference, gas, acted, waking.error)), policy)
-    return life
 
 
 def _bury(fleet: Fleet, t: int, life: Vitality, dying: BoolArray) -> None:
@@ -324,7 +346,9 @@ def _put_waking(
     out: Buffers, at: int, waking: Waking, judgement: gate.Attention | None, weighing: Weighing | None
 ) -> None:
     """Write surprise, threshold and tier, and the figures of attention or of the learned gate."""
-    out.put(at, **vars(waking))
+    out.put(at, **{name: value for name, value in vars(waking).items() if name != "cached"})
+    if waking.cached is not None:
+        out.put(at, **{f"cache_{name}": value for name, value in vars(waking.cached).items()})
     if weighing is not None:
         out.put(at, **{f"gating_{name}": getattr(weighing, name) for name in GATED})
     if judgement is not None:

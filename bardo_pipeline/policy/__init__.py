@@ -62,6 +62,7 @@ from bardo_pipeline.policy.operations import (
     WorthPolicy,
     WriterPolicy,
 )
+from bardo_pipeline.policy.safety import CachePolicy, RiskPolicy, SpendingPolicy, WatchPolicy
 
 
 class Policy(Frozen):
@@ -111,6 +112,10 @@ class Policy(Frozen):
     lending: LendingPolicy = LendingPolicy()
     tools: ToolsPolicy = ToolsPolicy()
     clade: CladePolicy = CladePolicy()
+    spending: SpendingPolicy = SpendingPolicy()
+    risk: RiskPolicy = RiskPolicy()
+    cache: CachePolicy = CachePolicy()
+    watch: WatchPolicy = WatchPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

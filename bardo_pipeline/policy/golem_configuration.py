@@ -106,11 +106,18 @@ class Heartbeat(Section):
     )
     max_daily_cost_usd: float = _sets(
         "gateway.daily_budget_micros",
-        "budget per golem and UTC day; 5 % of it may pay for memory, such as model calls (HB S17, MEM)",
+        "budget per golem and UTC day, for inference and gas; 5 % of it may pay for memory (HB S17, MEM)",
         times=1_000_000, ge=0,
     )  # fmt: skip
-    cost_warning_threshold: float = _read_by(NOT_READ, 0.7, "share of the daily budget (HB S17, canon 37)", ge=0, le=1)
-    cost_soft_cap_threshold: float = _read_by(NOT_READ, 0.9, "share of the daily budget (HB S17, canon 37)", ge=0, le=1)
+    cost_warning_threshold: float = _sets(
+        "spending.large_model_share",
+        "share of the daily budget from which T2 falls to T1 (HB S17, canon 37)",
+        ge=0,
+        le=1,
+    )
+    cost_soft_cap_threshold: float = _sets(
+        "spending.model_share", "share of the budget from which no model is asked (HB S17, canon 37)", ge=0, le=1
+    )
     write_batch_size: int = _sets("writer.batch_records", "records that seal a segment (HB S17)", ge=1)
     write_batch_flush_interval_ms: int = _sets(
         "writer.flush_seconds", "age that seals a segment (HB S17)", times=1e-3, whole=True, ge=1

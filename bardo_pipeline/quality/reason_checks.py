@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 REASON_COLUMNS = (
     "schema_version", "golem_id", "tick", "observation", "regime", "probe_results", "prediction_error",
     "deliberation_threshold", "tier", "forced_by", "gating_reason", "attention", "credit_partitions", "deliberation",
-    "retrieval", "actions", "gating",
+    "retrieval", "actions", "gating", "spending",
+    "cached_decision",
 )  # fmt: skip
 """Record columns that the checks read."""
 
@@ -30,18 +31,22 @@ _ROWS_AT_ONCE = 1_000
 _ROUNDED = 5.1e-5  # numbers in sentences have four decimals
 _COARSE = 5.1e-3  # or two
 
+_LOWERED = (
+    r"(?P<answered>; the decision cache answers (?P<asked>T1|T2): hold, after (?P<outcomes>\d+) like outcomes)?"
+    r"(?P<lowered>; the daily budget lowers (?P<wanted>T1|T2): (?P<spent>\d+) of (?P<cap>\d+) micro-dollars are spent)?"
+)
 _GATE = re.compile(
     r"(?P<tier>T0|T1|T2|suppress): (?P<force>the owner steers; |the terminal phase is near; |first tick of a life; |"
     r"the chain took back blocks; )?surprise (?P<surprise>[\d.]+) (?P<verb>is below|reaches|reaches (?P<times>[\d.]+) "
     r"times) the threshold (?P<threshold>[\d.]+)(?P<attention>; attention passes over it: (?P<vain>[\d.]+) of "
     r"(?P<thoughts>[\d.]+) thoughts here led to no action, draw (?P<draw>[\d.]+) is below the chance "
-    r"(?P<chance>[\d.]+))?(?P<settled>; the playbook stays out of this regime, rule \w+)?"
+    r"(?P<chance>[\d.]+))?(?P<settled>; the playbook stays out of this regime, rule \w+)?" + _LOWERED
 )
 _LEARNED = re.compile(
     r"(?P<tier>T0|T1|T2|suppress): composite (?P<composite>[\d.]+) (?P<explores>explores a discarded tick; it )?"
     r"(?P<woke>belongs to a tick that a chain event woke; it )?"
     r"(?P<verb>exceeds|does not exceed) the threshold of (?P<of>T0|T1|T2), (?P<threshold>[\d.]+)"
-    r"(?P<settled>; the playbook stays out of this regime, rule \w+)?"
+    r"(?P<settled>; the playbook stays out of this regime, rule \w+)?" + _LOWERED
 )
 _FORCES = {
     "the owner steers; ": "steer", "the terminal phase is near; ": "phase_transition",
@@ -101,6 +106,20 @@ _REFUSALS = (
         re.compile(r"gas gate: gas of (\d+) micro-dollars is above what a liquidation would take, (\d+) micro-dollars"),
         "deferred",
     ),
+    (re.compile(r"simulation: a cost of (\d+) ppm of the value is above the limit of (\d+) ppm"), "blocked"),
+    (
+        re.compile(r"risk engine: a cost of (\d+) micro-dollars is above the Kelly cap of (\d+) micro-dollars"),
+        "blocked",
+    ),
+    (re.compile(r"risk engine: an exposure of (\d+) ppm of the net value is above the limit of (\d+) ppm"), "blocked"),
+    (re.compile(r"risk engine: a drawdown of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
+    (re.compile(r"risk engine: slippage on leaving of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
+    (
+        re.compile(r"risk engine: debt of (\d+) ppm of what the collateral bears is above the limit of (\d+) ppm"),
+        "deferred",
+    ),
+    (re.compile(r"accuracy gate: (\d+) ppm of the predictions missed, above the limit of (\d+) ppm"), "blocked"),
+    (re.compile(r"its permit does not allow this action now"), "deferred"),
 )
 _VALUE_SHARE, _AVAILABLE, _HOURLY = 3, 4, 5
 
@@ -152,12 +171,36 @@ def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield wrong(f"surprise {error} against threshold {threshold}")
     if stated["settled"] and (tier != "suppress" or any(p["liquidity"] > 0 for p in row["observation"]["positions"])):
         yield wrong("a playbook that stays out settles suppressed ticks without a position")
-    verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(tier)
+    yield from (wrong(problem) for problem in _spending_problems(row, stated))
+    chosen = stated["asked"] or stated["wanted"] or tier
+    verbs = {"T0": ("is below",), "T1": ("reaches",), "suppress": ("reaches",)}.get(chosen)
     if forced is None and not (stated["verb"] in verbs if verbs else stated["times"]):
-        yield wrong(f"this does not lead to {tier}")
-    if forced is not None and tier != "T2":
+        yield wrong(f"this does not lead to {chosen}")
+    if forced is not None and chosen != "T2":
         yield wrong("a forced tick is not at T2")
     yield from _attention_problems(row, stated, weighed, wrong)
+
+
+def _spending_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[str]:
+    """Yield what a reason states against the record's spending: figures, and the tier that its band allows."""
+    spending, cached = row.get("spending") or {}, row.get("cached_decision") or {}
+    if (stated["answered"] is not None) is not (cached.get("result") == "hit"):
+        yield f"the decision cache's result is {cached.get('result')}"
+    elif stated["answered"]:
+        if (stated["asked"], int(stated["outcomes"])) != (cached["wanted_tier"], cached["outcomes"]):
+            yield f"the record has {cached['wanted_tier']} and {cached['outcomes']} outcomes"
+        if row["tier"] != "T0" or row["actions"]:
+            yield "an answered tick is at T0 and does not act"
+    if stated["wanted"] != spending.get("wanted_tier"):
+        yield f"the record's spending lowers {spending.get('wanted_tier')}"
+    if not (stated["lowered"] and spending):
+        return
+    for name in ("spent", "cap"):
+        if int(stated[name]) != spending[f"day_{name}_micros"]:
+            yield f"the record has {spending[f'day_{name}_micros']}"
+    allowed = "T1" if spending["band"] == "no_large_model" else "T0"
+    if row["tier"] != allowed or stated["wanted"] <= allowed:
+        yield f"the band {spending['band']} allows {allowed}"
 
 
 def _learned_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[str]:
@@ -181,7 +224,8 @@ def _learned_problems(row: dict[str, Any], stated: re.Match[str]) -> Iterator[st
         yield f"woke is {woke}"
     thinks = figures["explored"] or woke
     leads_to = "T1" if thinks else "suppress" if stated["settled"] else chosen
-    if not stated["tier"] == tier == leads_to:
+    yield from _spending_problems(row, stated)
+    if stated["tier"] != tier or (stated["asked"] or stated["wanted"] or tier) != leads_to:
         yield f"this leads to {leads_to}, the tier is {tier}"
     if of != ("T1" if thinks else "T0" if chosen == "suppress" else chosen):
         yield f"the composite's tier is {chosen}"
@@ -201,7 +245,7 @@ def _attention_problems(
         return
     if (weighed["draw"] < weighed["chance"]) is not suppressed:
         yield wrong(f"draw {weighed['draw']} against chance {weighed['chance']}")
-    if row["tier"] not in ("T1", "suppress") or row["forced_by"] is not None:
+    if (stated["asked"] or stated["wanted"] or row["tier"]) not in ("T1", "suppress") or row["forced_by"] is not None:
         yield wrong("attention judges unforced ticks at T1")
     if suppressed and stated["attention"]:
         for name, key, within in (

@@ -10,6 +10,7 @@ from typer import Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
+from bardo_pipeline.cli.evaluation.evaluate_cache import cache
 from bardo_pipeline.cli.evaluation.evaluate_gate import gate
 from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
@@ -31,6 +32,7 @@ app.command()(lineage)
 app.command()(bottleneck)
 app.command()(recall)
 app.command()(gate)
+app.command()(cache)
 
 
 @app.command()

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at, regime_shifts
+from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at, market_notes
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.received_posts import posts_received
@@ -149,7 +149,7 @@ def _threats(context: DerivationContext, owner_id: str, golems: Mapping[str, boo
     for row in scars.filter(pc.greater_equal(scars["confirmed_at"], pa.scalar(since))).to_pylist():
         if found := _pheromone("threat", row, row["confidence_ppm"], row["confirmed_at"]):
             yield found
-    for note in regime_shifts(context, owner_id, [g for g, lives in golems.items() if lives]):
+    for note in market_notes(context, owner_id, [g for g, lives in golems.items() if lives]):
         if isinstance(note.facts, Shift) and note.facts.regime == VOLATILE and note.at >= since:
             intensity = ppm(context.policy.clade.shift_threat)
             if found := _pheromone("threat", note.facts.model_dump(), intensity, note.at):

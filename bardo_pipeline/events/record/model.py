@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -472,6 +472,94 @@ class Triage(Part):
     state: Router | None
 
 
+class Spending(Part):
+    """Spending of the UTC day before this tick, once it limits the tier; null below the first band.
+
+    Parameters
+    ----------
+    day_spent_micros : inference and gas of the golem's earlier ticks of this UTC day
+    day_cap_micros : its daily budget
+    band : `no_large_model`: T2 falls to T1; `no_model`: T1 and T2 fall to T0; `no_query`: nothing is queried either
+    wanted_tier : tier that the gate chose, if the band lowered it; null if it lowered none
+    """
+
+    day_spent_micros: Spent
+    day_cap_micros: Spent
+    band: Literal["no_large_model", "no_model", "no_query"]
+    wanted_tier: Tier | None
+
+
+class Permit(Part):
+    """Permission to execute one action, issued by the accuracy gate.
+
+    Parameters
+    ----------
+    action_type : the one action that it permits
+    market_state : hash of the market on which the action was decided; the permit is void in any other state
+    expires_at : end of its validity
+    accuracy : share of the golem's latest predictions that held
+    simulated : the action was simulated before it was sent
+    """
+
+    permit_id: Name
+    action_type: Name
+    market_state: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    expires_at: Moment
+    accuracy: Unit
+    simulated: bool
+
+
+class CachedDecision(Part):
+    """Lookup in the decision cache at a tick that would deliberate; null without one.
+
+    Parameters
+    ----------
+    pattern : position of the situation: anomaly band, gas band, and whether a position is open
+    outcomes : consistent outcomes of deliberations in this situation
+    result : `hit` if the cache answered with holding; else why it did not
+    wanted_tier : tier at which the golem would have deliberated
+    """
+
+    pattern: Whole
+    outcomes: Whole
+    result: Literal["hit", "unknown", "unproven", "acts", "expired", "regime", "context", "playbook", "drift"]
+    wanted_tier: Tier
+
+
+class AttentionChange(Part):
+    """Change of the attention that an item of the environment gets.
+
+    Parameters
+    ----------
+    cause : `discovered` by a scan; `violation`: its change left the expected interval; `dull`: no violation in a delta
+    residual : the change that violated, as a logarithm; null without a violation
+    """
+
+    item: Name
+    level: Literal["active", "watched", "dormant"]
+    cause: Literal["discovered", "violation", "dull"]
+    residual: Real | None
+
+
+class ItemResiduals(Part):
+    """Residuals of an item since the last digest: changes of its logarithm beside a random walk."""
+
+    item: Name
+    resolved: Whole
+    violations: Whole
+    mean: Real
+    variance: Amount
+
+
+class FailedSubsystem(Part):
+    """A subsystem of the chain after a turn that failed, with its error; the later ones ran."""
+
+    subsystem: Literal[
+        "heartbeat", "lifespan", "daimon", "memory", "risk", "dream", "cybernetics", "clade", "telemetry"
+    ]
+    error: Text
+
+
 class CreditPartitions(Part):
     """The credit partitions before the actions of this tick: what birth allotted, balance, average hourly cost."""
 
@@ -651,3 +739,9 @@ class DecisionCycleRecord(Part):
     experiences: tuple[Experience, ...] | None = None
     gating: Gating | None = None
     triage: Triage | None = None
+    spending: Spending | None = None
+    permits: tuple[Permit, ...] | None = None
+    cached_decision: CachedDecision | None = None
+    attention_changes: tuple[AttentionChange, ...] | None = None
+    residual_digest: tuple[ItemResiduals, ...] | None = None
+    failed_subsystems: tuple[FailedSubsystem, ...] | None = None

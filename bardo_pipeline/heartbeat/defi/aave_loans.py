@@ -5,12 +5,12 @@ collateral x liquidation threshold / debt at the bar's price. Below 1 the protoc
 collateral and pays the liquidator a bonus. Source: Aave v3; HB S9 (health factor), canon ("health guard").
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, UInt64Array
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.refusals import EXECUTED
 from bardo_pipeline.market.market import ASSETS
@@ -27,7 +27,8 @@ class LoanActs:
 
     action: NOTHING, BORROW, REPAY or LIQUIDATED (by the protocol). why: the refusal, with its two numbers.
     value: moved amount. loss: slippage or liquidation bonus. rule: one more than the code of the learned rule that
-    took, repaid or withheld the loan, 0 for none.
+    took, repaid or withheld the loan, 0 for none. permitted, market_state, expires_us, accuracy, simulated: of the
+    permit by which the action was sent.
     """
 
     action: Int64Array
@@ -41,11 +42,17 @@ class LoanActs:
     value: Int64Array
     loss: Int64Array
     rule: Int64Array
+    permitted: BoolArray
+    market_state: UInt64Array
+    expires_us: Int64Array
+    accuracy: Float64Array
+    simulated: BoolArray
 
     @classmethod
     def none(cls, golems: int) -> Self:
         """Return no actions."""
-        return cls(*(np.zeros(golems, np.int64) for _ in range(11)))
+        kinds = {"permitted": bool, "simulated": bool, "market_state": np.uint64, "accuracy": np.float64}
+        return cls(*(np.zeros(golems, kinds.get(field.name, np.int64)) for field in fields(cls)))
 
     @property
     def executed(self) -> BoolArray:

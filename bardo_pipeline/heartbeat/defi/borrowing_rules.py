@@ -25,9 +25,11 @@ from bardo_pipeline.heartbeat.defi.aave_loans import (
     swapped_of_loan,
 )
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
+from bardo_pipeline.heartbeat.defi.risk_engine import Stake, risk_stops
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
-from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, REVERTED, Stop
+from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED, Stop
+from bardo_pipeline.heartbeat.safety.permits import accuracy_stop, issue
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import token1_share, worth
@@ -70,7 +72,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
         (gas > value_limit, DEFERRED, refusals.VALUE_SHARE, gas, value_limit),
         *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
-    _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy)
+    _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy, owed)
     done = acts.executed[acting]
     golem, (supply_share, debt_share) = acting[done], share_values(tape, t, asset[done])
     paid = (swap * acts.slip_ppm[acting] * 1e-6)[done]
@@ -153,24 +155,38 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
 def _send(
     fleet: Fleet, tape: Tape, t: int, acting: Int64Array, acts: LoanActs, action: int, swap: Float64Array,
     value: Float64Array, gas: Int64Array, stops: tuple[Stop, ...], tier: Int8Array, policy: Policy,
+    owed: Float64Array | None = None,
 ) -> None:  # fmt: skip
-    """Simulate (T2), validate and apply the slippage on inclusion; write the result into `acts`.
+    """Simulate (T2), validate and send by permit, with the slippage on inclusion; write the result into `acts`.
 
-    swap, value: micro-dollars swapped, and moved in total. stops: further conditions, besides protocol and slippage.
+    swap, value: micro-dollars swapped, and moved in total. stops: further conditions, besides protocol, slippage, risk
+    engine and accuracy gate. owed: new debt; None for a repayment, which takes no risk.
     """
-    limit = round(policy.cage.slippage_max * 1e6)
+    limit, deep = round(policy.cage.slippage_max * 1e6), tier[acting] == 2
     expected = slips(tape, t, swap, MEDIAN_LUCK)
     slip = slips(tape, t, swap, uniform(fleet.seed[acting], fleet.tick[acting], STREAM_LOAN))
     foreign = np.full(len(acting), tape.market.protocol not in policy.cage.protocols)
     nothing, limits = np.zeros(len(acting), np.int64), np.full(len(acting), limit)
-    simulated = ((tier[acting] == 2) & (expected > limit), BLOCKED, refusals.SIMULATION, expected, limits)
+    risky = np.full(len(acting), owed is not None)
+    cost, none = gas + swap * expected * 1e-6, np.zeros(len(acting))
+    stake = Stake(risky, deep, cost, value, none if owed is None else owed, exit_swap=none)
+    simulated = (deep & (expected > limit), BLOCKED, refusals.SIMULATION, expected, limits)
     status, why, why_size, why_limit = np.zeros((4, len(acting)), np.int64)
     protocol: Stop = (foreign, BLOCKED, refusals.PROTOCOL, nothing, nothing)
     for mask, state, reason, size, most in (
-        protocol, simulated, *stops, (slip > limit, REVERTED, refusals.SLIPPAGE, slip, limits),
+        protocol, simulated, *stops, *risk_stops(fleet, tape, t, acting, fleet.nav[acting], stake, policy),
+        accuracy_stop(fleet, acting, risky, policy), (slip > limit, REVERTED, refusals.SLIPPAGE, slip, limits),
     ):  # fmt: skip
         hit = mask & (why == refusals.NO_REFUSAL)
         status[hit], why[hit], why_size[hit], why_limit[hit] = state, reason, size[hit], most[hit]
+    wanted = np.full(len(acting), action)
+    permits = issue(fleet, tape, t, acting, wanted, status, deep, policy)
+    allowed = permits.use(fleet, tape, t, wanted)
+    stopped = ((status == EXECUTED) | (status == REVERTED)) & ~allowed
+    status[stopped], why[stopped] = DEFERRED, refusals.NO_PERMIT
+    acts.permitted[acting], acts.simulated[acting] = allowed, permits.simulated & allowed
+    acts.accuracy[acting] = permits.accuracy
+    acts.market_state[acting], acts.expires_us[acting] = permits.market_state, permits.expires_us
     acts.action[acting], acts.status[acting], acts.why[acting] = action, status, why
     acts.why_size[acting], acts.why_limit[acting] = why_size, why_limit
     executed, sent = why == refusals.NO_REFUSAL, (why == refusals.NO_REFUSAL) | (why == refusals.SLIPPAGE)

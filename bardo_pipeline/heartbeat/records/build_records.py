@@ -17,11 +17,13 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
 from bardo_pipeline.heartbeat.choice_trials import alternatives
 from bardo_pipeline.heartbeat.fleet import EXPERTS, HORIZONS
-from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, Gated, gating_reasons
+from bardo_pipeline.heartbeat.gate import FORCES, SOURCES, Attention, Gated, Lowered, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records import arrow_builders as arrow
+from bardo_pipeline.heartbeat.records import safety_fields
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, lists_of, record_type
 from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
+from bardo_pipeline.heartbeat.records.safety_fields import answered_outcomes, some_lists
 from bardo_pipeline.heartbeat.records.thought_fields import thought
 from bardo_pipeline.heartbeat.records.triage_fields import triage
 from bardo_pipeline.mortality.affect import emotion_codes
@@ -35,6 +37,10 @@ _TAPE_COLUMNS = (
     "price", "price_low", "price_high", "price_return", "sma", "sigma_ratio", "rsi", "macd", "liquidity", "gas_gwei",
     "gas_hour_ratio", "volume_micros",
 )  # fmt: skip
+_SAFETY = (
+    "spending", "permits", "cached_decision", "attention_changes", "residual_digest", "failed_subsystems",
+)  # fmt: skip
+"""Record fields that functions of safety_fields build."""
 
 
 def records_of(chunk: Chunk) -> pa.Table:
@@ -72,10 +78,12 @@ def records_of(chunk: Chunk) -> pa.Table:
             judgement,
             rows.entry_ids(rows["settling"] - 1),
             gated,
+            Lowered(rows["wanted"], rows["day_spent"], answered_outcomes(rows)),
         ),
         "attention": _attention(judgement),
         "gating": _gating(rows, gated),
         "triage": triage(rows),
+        **{name: getattr(safety_fields, name)(rows) for name in _SAFETY},
         "credit_partitions": _partitions(rows),
         **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
@@ -299,11 +307,7 @@ def _trials(rows: Rows) -> pa.Array | None:
         "ground_truth_source": "trace",
     }
     type_ = record_type("trials")
-    counts = np.bincount(where[row], minlength=rows.count)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-    return pa.ListArray.from_arrays(
-        offsets, arrow.struct(type_.value_type, parts), type=type_, mask=pa.array(counts == 0)
-    )
+    return some_lists("trials", rows.count, where[row], arrow.struct(type_.value_type, parts))
 
 
 def _episodes(rows: Rows) -> pa.Array:

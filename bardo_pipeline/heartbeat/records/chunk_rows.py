@@ -21,11 +21,15 @@ from bardo_pipeline.policy import Policy
 
 
 class Buffers:
-    """Columns [golems, ticks] or [golems, ticks, items], stored tick by tick so that a tick writes contiguously."""
+    """Columns [golems, ticks] or [golems, ticks, items], stored tick by tick so that a tick writes contiguously.
+
+    failures: subsystems that failed after a tick, with their errors.
+    """
 
     def __init__(self, golems: int, ticks: int) -> None:
         self.golems, self.ticks = golems, ticks
         self._columns: dict[str, NDArray[Any]] = {}
+        self.failures: dict[int, list[tuple[str, str]]] = {}
 
     def put(self, at: int, **values: ArrayLike) -> None:
         """Write the columns of the chunk's tick `at`: [golems], [items, golems], or one number for all golems."""

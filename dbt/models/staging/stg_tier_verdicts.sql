@@ -3,16 +3,18 @@ with ticks as (
         golem_id, tick, {{ utc('observed_at') }} as observed_at, regime, tier as recorded_tier, prediction_error,
         observation.net_asset_value_micros as worth_micros, cost.inference_micros, gating.composite,
         gating.boundary_t2.threshold as threshold_t2, gating.boundary_t1.threshold as threshold_t1,
-        gating.boundary_t0.threshold as threshold_t0, gating.explored as is_explored, gating.found as has_found
+        gating.boundary_t0.threshold as threshold_t0, gating.explored as is_explored, gating.found as has_found,
+        spending.wanted_tier is not null or coalesce(cached_decision.result = 'hit', false) as is_lowered
     from {{ source('home', 'fresh_cycles') }} as cycles
     where gating is not null and not {{ left_out('cycles', source('home', 'left_out')) }}
 ),
 chosen as (
     -- An explored tick counts with the tier that it would have had. A boundary did not decide a tick that the playbook
-    -- settled, or that a chain event woke.
+    -- settled, that a chain event woke, or that the daily
+    -- budget lowered or the decision cache answered.
     select
         *, if(is_explored, if(composite > threshold_t0, 'T0', 'suppress'), recorded_tier) as tier,
-        threshold_t0 is not null and not (recorded_tier = 'suppress' and composite > threshold_t0)
+        threshold_t0 is not null and not is_lowered and not (recorded_tier = 'suppress' and composite > threshold_t0)
             and not (recorded_tier = 'T1' and composite <= threshold_t1 and not is_explored) as is_decided
     from ticks
 ),

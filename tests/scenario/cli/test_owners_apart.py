@@ -134,7 +134,17 @@ SERVERS = {"serve", "ui"}
 Their content is tested elsewhere: tests/definitions/test_owner_views.py and tests/scenario/server/test_server.py.
 """
 
-HOMELESS = {"init", "relay", "schema", "eval gate", "eval lineage", "eval bottleneck", "eval memory", "eval recall"}
+HOMELESS = {
+    "init",
+    "relay",
+    "schema",
+    "eval gate",
+    "eval cache",
+    "eval lineage",
+    "eval bottleneck",
+    "eval memory",
+    "eval recall",
+}
 """Commands that open no home; init makes a new one."""
 
 EMPTY = ("scars", "dreams", "golem phrase")

@@ -27,6 +27,10 @@ def _past(row: Mapping[str, Any]) -> Past:
         decided = False  # the playbook settled it
     elif tier == "T1" and decided and composite <= figures["boundary_t1"]["threshold"]:
         decided = False  # an event woke it
+    if row["spending"] is not None and row["spending"]["wanted_tier"] is not None:
+        decided = False  # the daily budget lowered it
+    if row["cached_decision"] is not None and row["cached_decision"]["result"] == "hit":
+        decided = False  # the decision cache answered it
     return Past(
         row["tick"], tier, tuple(figures["signals"][name] for name in EXPERTS), decided, figures["explored"],
         figures["found"], row["prediction_error"], row["observation"]["net_asset_value_micros"],

@@ -1,0 +1,65 @@
+"""Bands of the daily budget: they lower tiers before any request to a model is built. Pure, over columns.
+
+A day's spending is the recorded cost of a golem's ticks of that UTC day of event time, inference and gas. Nothing
+overrides a band: forced ticks are lowered too. Source: HB S12, canon 37.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.arrays import Int8Array, Int64Array
+from bardo_pipeline.events.record.model import TIERS
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.policy import Policy
+
+ALL_TIERS, NO_LARGE_MODEL, NO_MODEL, NO_QUERY = range(4)
+BANDS = ("all_tiers", "no_large_model", "no_model", "no_query")
+"""Names of the bands; a record states spending from the second band on."""
+
+T0, T1, T2 = (TIERS.index(name) for name in ("T0", "T1", "T2"))
+DAY_US = 86_400_000_000
+
+
+def begin_day(fleet: Fleet, at_us: int) -> None:
+    """Forget the spending of an earlier UTC day."""
+    day = at_us // DAY_US
+    fleet.day_spent = np.where(fleet.spent_day == day, fleet.day_spent, 0)
+    fleet.spent_day = np.full(fleet.size, day)
+
+
+def band_of(spent: Int64Array, policy: Policy) -> Int64Array:
+    """Return the band of a day's spending in micro-dollars; a limit belongs to the band above it."""
+    cap, rules = policy.gateway.daily_budget_micros, policy.spending
+    limits = [round(rules.large_model_share * cap), round(rules.model_share * cap), cap]
+    band: Int64Array = np.searchsorted(limits, spent, side="right")
+    return band
+
+
+def lowered(tier: Int8Array, band: Int64Array) -> Int8Array:
+    """Return the tiers that the bands allow: T2 falls to T1, and without a model T1 and T2 fall to T0."""
+    thinks = (tier == T1) | (tier == T2)
+    allowed = np.where((tier == T2) & (band == NO_LARGE_MODEL), T1, tier)
+    return np.where(thinks & (band >= NO_MODEL), T0, allowed).astype(np.int8)
+
+
+def spend(fleet: Fleet, cost: Int64Array) -> None:
+    """Add the cost of this tick, in micro-dollars, to the day's spending."""
+    fleet.day_spent += cost
+
+
+def resume_day(fleet: Fleet, records: pa.Table, at_us: int) -> None:
+    """Restore the spending of the UTC day of a moment from the records of its earlier ticks, after a restart.
+
+    records: columns golem_id, observed_at and cost; rows of other days and of other golems do not count.
+    """
+    day = at_us // DAY_US
+    place = {golem_id: i for i, golem_id in enumerate(fleet.golem_ids)}
+    moments = records["observed_at"].cast(pa.int64()).to_numpy()
+    own = np.array([place.get(golem_id, -1) for golem_id in records["golem_id"].to_pylist()], np.int64)
+    total = records["cost"].combine_chunks().field("total_micros").to_numpy(zero_copy_only=False)
+    counts = (moments // DAY_US == day) & (own >= 0) & (moments < at_us)
+    spent = np.zeros(fleet.size, np.int64)
+    np.add.at(spent, own[counts], total[counts])
+    fleet.day_spent, fleet.spent_day = spent, np.full(fleet.size, day)
