@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at, market_notes
+from bardo_pipeline.derivation.clade.clade_notes import market_notes, newest_tick_at
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.received_posts import posts_received
