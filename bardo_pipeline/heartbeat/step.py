@@ -30,7 +30,8 @@ from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
-from bardo_pipeline.heartbeat.refusals import EXECUTED
+from bardo_pipeline.heartbeat.refusals import EXECUTED, Cut
+from bardo_pipeline.heartbeat.rhythm.pending_ticks import merged
 from bardo_pipeline.heartbeat.threats import threat_now
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
@@ -41,11 +42,17 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Interventions:
-    """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems]."""
+    """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems].
+
+    dropped: probes of ticks that were dropped since the tick before, oldest first. cut: where the calls of this tick
+    end; None: all are sent.
+    """
 
     steer: BoolArray
     follow_up: Int64Array
     reorg: BoolArray | None = None
+    dropped: tuple[Probes, ...] = ()
+    cut: Cut | None = None
 
     @classmethod
     def none(cls, golems: int) -> Self:
@@ -90,10 +97,11 @@ def step(
     seen = observe.compare(fleet, tape, t, sight, policy)
     threat = threat_now(fleet, int(tape.at_us[t]), policy)
     probes = _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
+    interventions = interventions or Interventions.none(fleet.size)
+    probes = merged(probes, interventions.dropped) if interventions.dropped else probes
     effects = judge(fleet, tape, t, policy)
     _put_senses(out, at, sight, seen, probes, effects)
     _put_trials(out, at, judge_choices(fleet, tape, t, sight, policy))
-    interventions = interventions or Interventions.none(fleet.size)
     is_learned = policy.gate.mode == "learned"
     signals = expert_signals(fleet, tape, t, seen, probes, policy) if is_learned else None
     is_routed = is_learned and policy.triage.mode == "routed"
@@ -107,7 +115,7 @@ def step(
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
-    memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
+    memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy, interventions.cut)
     _put_thoughts(out, at, memory, choice, loans)
     if weighing is not None:
         note_effects(fleet, t, effects)
@@ -125,6 +133,18 @@ def step(
         observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
     return cause
+
+
+def look(fleet: Fleet, tape: Tape, t: int, *, recall: Recall, policy: Policy, killed: bool) -> Probes:
+    """Return the probes of a tick that is not executed. The fleet keeps its state."""
+    fleet = fleet.copied()
+    fleet.tick += fleet.alive
+    grow(fleet, tape, t, policy)
+    sight = observe.observe(fleet, tape, t, policy)
+    age_payments(fleet, tape, t, policy)
+    seen = observe.compare(fleet, tape, t, sight, policy)
+    threat = threat_now(fleet, int(tape.at_us[t]), policy)
+    return _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
 
 
 def _note_gating(
@@ -211,19 +231,19 @@ def _wake(
 
 def _deliberate(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, waking: Waking, loans: LoanActs | None, recall: Recall,
-    policy: Policy,
+    policy: Policy, cut: Cut | None,
 ) -> tuple[Recollection | None, Choice | None, BoolArray]:  # fmt: skip
     """Let woken golems retrieve, decide and act, on their loans too; count their thoughts for attention.
 
     Return what they retrieved and chose, None if the gate passed no golem, and the golems that found something to do:
     an executed action, or a decision that priors changed.
     """
-    borrow(fleet, tape, t, waking.tier, loans, policy)
+    borrow(fleet, tape, t, waking.tier, loans, policy, cut)
     settling = None if loans is None else loans.action == LIQUIDATED
     memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
-    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
-    repay(fleet, tape, t, waking.tier, loans, policy)
-    guard_health(fleet, tape, t, waking.tier, loans, policy)
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory, cut)
+    repay(fleet, tape, t, waking.tier, loans, policy, cut)
+    guard_health(fleet, tape, t, waking.tier, loans, policy, cut)
     found = np.zeros(fleet.size, bool)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)

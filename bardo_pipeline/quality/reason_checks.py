@@ -101,6 +101,8 @@ _REFUSALS = (
         re.compile(r"gas gate: gas of (\d+) micro-dollars is above what a liquidation would take, (\d+) micro-dollars"),
         "deferred",
     ),
+    (re.compile(r"the owner's steer cancelled this call"), "blocked"),
+    (re.compile(r"a safety constraint blocked this call"), "blocked"),
 )
 _VALUE_SHARE, _AVAILABLE, _HOURLY = 3, 4, 5
 

@@ -25,6 +25,7 @@ ADDED_LATER = frozenset(
         "experiences",
         "gating",
         "triage",
+        "clocks",
     }
 )
 """Columns of records added after version 1; their nulls do not count in row digests and golem slices.
@@ -35,7 +36,8 @@ version 5 added `trials`, null where no choice is judged, and `retrieval`, null 
 version 6 added `experiences`, null where the runtime reports none, and the market "none";
 version 7 added the choices "recentring" and "loan" of `trials`;
 version 8 added `gating`, null without a learned gate;
-version 9 added `triage`, null without a router of chain events.
+version 9 added `triage`, null without a router of chain events;
+version 10 added `clocks`, null in a simulated life.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Version of written records; records of a higher version are refused. ADDED_LATER lists the changes."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -554,6 +554,52 @@ class Retrieval(Part):
     prior_weight: Real
 
 
+class Violation(Part):
+    """A prediction that a reading between two ticks contradicts: it lies outside the 80 % interval."""
+
+    quantity: Literal["price", "gas"]
+    observed_at_us: Whole
+    expected: Real
+    half_width: Amount
+    actual: Real
+
+
+class TakenSteer(Part):
+    """An owner's intervention, and the state in which it reached the heartbeat (HB S7).
+
+    effect: it interrupted the deliberation, cancelled pending calls, or waited for this tick.
+    """
+
+    intervention_id: Name
+    state: Name
+    effect: Literal["interrupts", "cancels", "waits"]
+
+
+class Clocks(Part):
+    """The clocks of a heartbeat in real time since the tick before; null in a simulated life.
+
+    Parameters
+    ----------
+    gamma_seconds, theta_seconds : intervals after this tick
+    gamma_pulses, cached_reads : pulses of perception, and those of them that got a cached reading
+    resolutions : predictions that a reading between two ticks resolved
+    throttled : the budget is near its ceiling, so both clocks take their longest interval
+    dropped_at_us : times of the ticks that were dropped since the tick before, in microseconds since the epoch
+    calls_sent : number of calls after which the tick's execution was cut; null for none
+    """
+
+    gamma_seconds: Amount
+    theta_seconds: Whole
+    gamma_pulses: Whole
+    cached_reads: Whole
+    resolutions: Whole
+    violations: tuple[Violation, ...]
+    throttled: bool
+    dropped_at_us: tuple[Whole, ...]
+    steers: tuple[TakenSteer, ...]
+    calls_sent: Whole | None
+
+
 class Condition(Part):
     """A condition of a situation: a name and its value, in the runtime's own words."""
 
@@ -651,3 +697,4 @@ class DecisionCycleRecord(Part):
     experiences: tuple[Experience, ...] | None = None
     gating: Gating | None = None
     triage: Triage | None = None
+    clocks: Clocks | None = None
