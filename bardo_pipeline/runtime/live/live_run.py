@@ -72,6 +72,7 @@ class LiveTick:
     at: datetime
     records: pa.Table
     states: Mapping[str, HeartbeatState]
+    owners: Mapping[str, str]
     spent_share: Mapping[str, float]
     is_replay: bool
 
@@ -210,7 +211,8 @@ class LiveRun(FleetRun):
         delta.records.append(records)
         self.records += records.num_rows
         heart.move(living, Step.IDLE)
-        self._on_tick(LiveTick(_moment(at_us), records, states, self._shares(), is_replay))
+        owners = {g: b.owner_id for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True)}
+        self._on_tick(LiveTick(_moment(at_us), records, states, owners, self._shares(), is_replay))
 
     def _follow(self, bar: int) -> None:
         """Let the tape tick at this bar next; if ticks were dropped, it covers their bars too."""
@@ -222,7 +224,7 @@ class LiveRun(FleetRun):
         self.tape = tape_of(self.run.market, self.context.policy, bars, self._features)
 
     def _pass_over(self, stop: int) -> None:
-        """Let the rest of a cycle pass without a golem, because heirs start with the next one, as in a simulated run."""
+        """Let the rest of a cycle pass without a golem, because heirs start with the next one."""
         passed = self.tape.bar[len(self._bars) : stop].tolist()
         if passed:
             self._bars += passed

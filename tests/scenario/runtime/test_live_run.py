@@ -1,0 +1,188 @@
+"""A live run on a virtual clock: the records of a simulated life, steers, backpressure, and resuming after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.errors import ForkError
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
+from bardo_pipeline.market.tick_series import tape_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.fleet_run import FleetRun
+from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
+from bardo_pipeline.runtime.live.recorded_life import MEASURED
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
+from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
+from tests.support.fleets.live_fleets import NOW, lived, market_of, opened, records_by_tick, run_of
+
+DAY_BARS = 1_440
+SECOND_US = 1_000_000
+COMPARED = [name for name in RECORD_SCHEMA.names if name not in MEASURED]
+TABLES = ("curation", "cycles", "playbooks", "grimoire")
+
+
+class Killed(Exception):
+    """The process ended in the middle of a run."""
+
+
+def rows_with(records: Any, **wanted: Any) -> Iterator[dict[str, Any]]:
+    for row in records.to_pylist():
+        if all(row[name] == value for name, value in wanted.items()):
+            yield row
+
+
+@RECORDED
+def test_a_live_day_differs_from_a_simulated_one_in_pipeline_and_clocks_only(tmp_path: Path) -> None:
+    market = read_trace(DATA)[0].slice(0, DAY_BARS)
+    run = run_of(market, (500, 700), founding=Founding(lifespan_ticks=(400, 500)))
+    simulated, live = opened(tmp_path / "simulated"), opened(tmp_path / "live")
+    FleetRun(simulated, run, lambda: NOW).live()
+    records, _ = lived(live, run)
+    expected = records_by_tick(simulated)
+    assert records.num_rows > 900
+    assert len(set(records["golem_id"].to_pylist())) > 1  # an heir lives too
+    differing = [name for name in RECORD_SCHEMA.names if records[name] != expected[name]]
+    assert differing == list(MEASURED)
+    assert records["pipeline"].null_count == records["clocks"].null_count == 0
+    for name in TABLES:
+        assert digests(live, name) == digests(simulated, name), name
+    assert events_of(live) == events_of(simulated)
+
+
+def digests(stores: DerivationContext, name: str) -> list[bytes]:
+    projections = stores.projections
+    table = projections.replaceable(name) if name == "grimoire" else projections.growing(name)
+    rows = digest_column(row_digests(table.read())).to_pylist()
+    assert rows, name
+    return sorted(rows)
+
+
+def events_of(stores: DerivationContext) -> list[str]:
+    return sorted(stores.log.life()["event_id"].to_pylist())
+
+
+def test_a_steer_takes_effect_by_the_state_in_which_it_arrives(tmp_path: Path) -> None:
+    market = market_of(60)
+    start = int(market.at_us[0])
+    latency = Latency(deciding=4.0, simulating=4.0, validating=4.0, call=4.0)
+    golem = _golem_id(tmp_path / "asked", market)
+
+    def steers(*script: tuple[float, bool]) -> list[tuple[int, Steer]]:
+        return [
+            (start + round(at * SECOND_US), Steer(f"s-{i}", golem, high, "hold"))
+            for i, (at, high) in enumerate(script)
+        ]  # fmt: skip
+
+    def told(name: str, *script: tuple[float, bool]) -> list[dict[str, Any]]:
+        records, left = lived(opened(tmp_path / name), run_of(market), steers=steers(*script), latency=latency)
+        assert left.settled == {f"s-{i}" for i in range(len(script))}
+        return list(records.slice(0, 3).to_pylist())
+
+    # The first tick of a life deliberates at T2 and enters the market by one call: deciding to 4 s, simulating to 8 s,
+    # validating to 12 s, executing to 16 s.
+    plain = told("plain")
+    assert [(a["action_type"], a["status"]) for a in plain[0]["actions"]] == [("add_liquidity", "executed")]
+
+    deciding = told("deciding", (2.0, False))
+    assert taken(deciding[0]) == [("s-0", "deciding", "interrupts")]
+    assert deciding[0]["prediction_error_sources"]["interventions"] > 0.0
+
+    for name, at in (("simulating", 6.0), ("validating", 10.0)):
+        first = told(name, (at, True))[0]
+        assert taken(first) == [("s-0", name, "cancels")], name
+        assert first["clocks"]["calls_sent"] == 0
+        [action] = first["actions"]
+        assert (action["status"], action["block_reason"]) == ("blocked", "the owner's steer cancelled this call")
+        assert first["cost"]["gas_micros"] == 0
+        assert first["pipeline"]["steer_state"] == name
+
+    executing = told("executing", (13.0, True), (14.0, False))  # the call is in flight, so a chain takes nothing back
+    assert executing[0]["actions"] == plain[0]["actions"]
+    assert taken(executing[0]) == []
+    assert sorted(taken(executing[1])) == [("s-0", "executing", "waits"), ("s-1", "executing.cancel_pending", "waits")]
+    assert (executing[1]["tier"], executing[1]["forced_by"]) == ("T2", "steer")
+
+    idle = told("idle", (30.0, True))
+    assert taken(idle[1]) == [("s-0", "idle", "waits")]
+    assert idle[1]["forced_by"] == "steer"
+
+
+def taken(row: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(s["intervention_id"], s["state"], s["effect"]) for s in row["clocks"]["steers"]]
+
+
+def _golem_id(root: Path, market: Any) -> str:
+    ids: list[str] = []
+
+    def ends(live: LiveRun, tick: LiveTick) -> None:
+        ids.extend(tick.records["golem_id"].to_pylist())
+        live.stop()
+
+    lived(opened(root), run_of(market), on_tick=ends)
+    return ids[0]
+
+
+def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
+    market = market_of(60)
+    records, _ = lived(opened(tmp_path / "home"), run_of(market, killed=lambda: True))
+    first = records.slice(0, 1).to_pylist()[0]
+    assert [a["block_reason"] for a in first["actions"]] == ["a safety constraint blocked this call"]
+    assert first["clocks"]["calls_sent"] == 0
+
+
+def test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes(tmp_path: Path) -> None:
+    policy = Policy()
+    market = market_of(120)
+    schedule = tape_of(market, policy)
+    records, _ = lived(opened(tmp_path / "home"), run_of(market), latency=Latency(deciding=600.0))
+    assert records["tick"].to_pylist() == list(range(1, records.num_rows + 1))  # a dropped tick has no number
+    second = records.slice(1, 1).to_pylist()[0]
+    dropped = second["clocks"]["dropped_at_us"]
+    first_us = int(schedule.at_us[0])
+    due = [int(at) for at in schedule.at_us[1:] if at <= first_us + 600 * SECOND_US]
+    assert dropped == due[:-3]  # three wait, the others were dropped
+    assert second["pipeline"]["queue_depth"] == 3
+    assert second["pipeline"]["ticks_dropped"] == len(dropped)
+    assert int(second["observed_at"].timestamp() * 1e6) == due[-3]
+    bars = np.searchsorted(market.at_us, [first_us + 1, due[-3] + 1])
+    assert second["observation"]["volume_micros"] == int(market.volume_usd_micros[slice(*bars)].sum())
+    severity = {"none": 0, "low": 1, "high": 2}
+    worst = {p["probe"]: severity.get(p["severity"], -1) for p in second["probe_results"]}
+    moved = [abs(np.expm1(schedule.price_return[i])) for i in range(1, len(dropped) + 1)]
+    limits = policy.probes.price_delta_low, policy.probes.price_delta_high
+    assert worst["price_delta"] >= max(sum(move > limit for limit in limits) for move in moved)
+
+
+def test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on(tmp_path: Path) -> None:
+    market, latency = market_of(150), Latency(deciding=150.0)
+    start = int(market.at_us[0])
+    golem = _golem_id(tmp_path / "asked", market)
+    script = [(start + at * SECOND_US, Steer(f"s-{at}", golem, at % 2 == 0, "hold")) for at in (100, 1_001, 3_000)]
+    whole, _ = lived(opened(tmp_path / "whole"), run_of(market), steers=script, latency=latency)
+    stores = opened(tmp_path / "killed")
+
+    def dies(live: LiveRun, tick: LiveTick) -> None:
+        if tick.records["tick"].to_pylist() == [whole.num_rows // 2]:
+            raise Killed
+
+    with pytest.raises(Killed):
+        lived(stores, run_of(market), steers=script, latency=latency, on_tick=dies)
+    again, _ = lived(stores, run_of(market), steers=[script[-1]], latency=latency)
+    assert whole.num_rows > 50
+    assert set(again["tick"].to_pylist()) == set(range(1, again.num_rows + 1))
+    half = whole.num_rows // 2
+    assert again.slice(0, half).select(list(RECORD_SCHEMA.names)) == whole.slice(0, half).select(
+        list(RECORD_SCHEMA.names)
+    )
+    other = run_of(market, founding=Founding(lifespan_ticks=(2_000, 3_000), budget_micros=60_000_000))
+    with pytest.raises(ForkError, match="on record with other content"):
+        lived(stores, other, latency=latency)
