@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
@@ -70,6 +72,7 @@ def events_of(stores: DerivationContext) -> list[str]:
     return sorted(stores.log.life()["event_id"].to_pylist())
 
 
+@pytest.mark.row("HB-11")
 def test_a_steer_takes_effect_by_the_state_in_which_it_arrives(tmp_path: Path) -> None:
     market = market_of(60)
     start = int(market.at_us[0])
@@ -131,6 +134,7 @@ def _golem_id(root: Path, market: Any) -> str:
     return ids[0]
 
 
+@pytest.mark.row("HB-11")
 def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
     market = market_of(60)
     records, _ = lived(opened(tmp_path / "home"), run_of(market, killed=lambda: True))
@@ -139,6 +143,7 @@ def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
     assert first["clocks"]["calls_sent"] == 0
 
 
+@pytest.mark.row("HB-18")
 def test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes(tmp_path: Path) -> None:
     policy = Policy()
     market = market_of(120)
@@ -186,3 +191,50 @@ def test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on(tmp_path: Path)
     other = run_of(market, founding=Founding(lifespan_ticks=(2_000, 3_000), budget_micros=60_000_000))
     with pytest.raises(ForkError, match="on record with other content"):
         lived(stores, other, latency=latency)
+
+
+@pytest.mark.row("HB-21")
+def test_gamma_resolves_predictions_between_ticks_and_clocks_keep_their_intervals(tmp_path: Path) -> None:
+    market, policy = market_of(400), Policy()
+    records, _ = lived(opened(tmp_path / "home"), run_of(market))
+    rows, schedule = records.to_pylist(), tape_of(market, policy)
+    assert [row["clocks"]["theta_seconds"] for row in rows] == schedule.interval_seconds.tolist()
+    assert {row["clocks"]["theta_seconds"] for row in rows} <= {30, 60, 120}
+    resolved = [row for row in rows if row["clocks"]["resolutions"]]
+    assert resolved, "no bar lay between two ticks"
+    violations = [(row, each) for row in resolved for each in row["clocks"]["violations"]]
+    assert violations
+    for row, each in violations:
+        foretold = {p["quantity"]: p for p in row["predictions"]}[each["quantity"]]
+        assert each["expected"] == foretold["expected"]  # made before the tick before this one ended
+        assert not foretold["low"] <= each["actual"] <= foretold["high"]
+        bar = int(np.searchsorted(market.at_us, each["observed_at_us"]))
+        assert each["actual"] == (market.price if each["quantity"] == "price" else market.gas_gwei)[bar]
+        assert each["observed_at_us"] < int(row["observed_at"].timestamp() * 1e6)
+    assert all(5.0 <= row["clocks"]["gamma_seconds"] <= 15.0 for row in rows)
+    first, last = rows[0]["observed_at"], rows[-1]["observed_at"]
+    pulses = sum(row["clocks"]["gamma_pulses"] for row in rows)
+    assert (last - first).total_seconds() / 15.0 <= pulses <= (last - first).total_seconds() / 5.0
+
+
+def with_part(name: str, **changes: int) -> Policy:
+    policy = Policy()
+    return policy.model_copy(update={name: getattr(policy, name).model_copy(update=changes)})
+
+
+@pytest.mark.row("HB-21")
+def test_clocks_slow_down_near_the_budget_and_reads_have_a_limit(tmp_path: Path) -> None:
+    market = market_of(120)
+    poor = with_part("gateway", daily_budget_micros=1)
+    records, _ = lived(opened(tmp_path / "poor", poor), run_of(market))
+    rows = records.to_pylist()
+    assert all(row["clocks"]["throttled"] for row in rows[1:])  # the first tick costs more than the day's budget
+    gaps = np.diff(pc.cast(records["observed_at"], pa.int64()).to_numpy()) // SECOND_US
+    assert (gaps[1:] == 120).all()
+    assert {row["clocks"]["gamma_seconds"] for row in rows[2:]} == {15.0}
+    few = with_part("clocks", reads_per_minute_max=2)
+    limited, _ = lived(opened(tmp_path / "few", few), run_of(market))
+    assert sum(row["clocks"]["cached_reads"] for row in limited.to_pylist()) > 50
+    same = [name for name in COMPARED if name != "derivation_id"]
+    plain, _ = lived(opened(tmp_path / "plain"), run_of(market))
+    assert limited.select(same) == plain.select(same)  # a cached reading of gamma changes no decision
