@@ -81,6 +81,7 @@ def live(
     stages = _latency_of(latency, lag)
     stores, run = opened_run(root_of(home), settings, clock=now)
     view, name = LiveView(), f"live-{run.name}"
+    remove_view(stores.home, name)  # a killed run left it
     with _shown(out.is_terminal if screen is None else screen) as show:
 
         def on_tick(tick: LiveTick) -> None:

@@ -85,7 +85,7 @@ class Heart:
         self.interrupts: list[Reached] = []
         self.cancels: list[Reached] = []
         self._reads = ReadLimit(policy.clocks)
-        self._due_bar, self._gamma_us, self._read_bar = 0, 0, -1
+        self._due_bar, self._gamma_us, self._read_bar = market.bars, NEVER, -1
 
     def begin(self, after_bar: int) -> None:
         """Start the clocks after the tick at this bar; -1 for the first tick of the market."""

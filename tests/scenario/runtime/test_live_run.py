@@ -21,6 +21,7 @@ from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
+from bardo_pipeline.runtime.live.market_clock import VirtualClock
 from bardo_pipeline.runtime.live.recorded_life import MEASURED
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
@@ -215,6 +216,44 @@ def test_gamma_resolves_predictions_between_ticks_and_clocks_keep_their_interval
     first, last = rows[0]["observed_at"], rows[-1]["observed_at"]
     pulses = sum(row["clocks"]["gamma_pulses"] for row in rows)
     assert (last - first).total_seconds() / 15.0 <= pulses <= (last - first).total_seconds() / 5.0
+
+
+@pytest.mark.row("HB-11")
+def test_a_dream_suspends_the_heartbeat_and_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    market, clock, dreams = market_of(190), VirtualClock(), list[int]()
+    schedule, golem = tape_of(market, Policy()), _golem_id(tmp_path / "asked", market)
+
+    def dream_on() -> None:
+        """Let 900 market seconds pass in a dream, and end the process in the first one, which is dreamt again."""
+        dreams.append(clock.now_us())
+        if len(dreams) == 1:
+            raise Killed
+        clock.start_at(clock.now_us() + 900 * SECOND_US)
+
+    stores, run = opened(tmp_path / "home"), run_of(market, back_up=dream_on)
+    with pytest.raises(Killed):
+        lived(stores, run, clock=clock)
+    begun = int(schedule.at_us[99])
+    steers = [(begun + 300 * SECOND_US, Steer("s-dream", golem, True, "wake"))]
+    records, _ = lived(stores, run, clock=clock, steers=steers)
+    rows = records.to_pylist()
+    assert [row["tick"] for row in rows] == list(range(1, len(rows) + 1))
+    first = rows[100]
+    due = [int(at) for at in schedule.at_us[100:] if at <= begun + 900 * SECOND_US]
+    assert first["clocks"]["dropped_at_us"] == due[:-3]
+    assert first["pipeline"]["dropped_while_dreaming"]
+    assert first["pipeline"]["ticks_dropped"] == len(due) - 3
+    assert taken(first) == [("s-dream", "dreaming", "waits")]
+    assert first["clocks"]["gamma_pulses"] <= 1  # perception is suspended too
+    assert not rows[101]["pipeline"]["dropped_while_dreaming"]
+    whole = opened(tmp_path / "whole")
+    FleetRun(whole, run_of(market), lambda: NOW).live()
+    dreamt, plain = (
+        [row for row in each.projections.growing("cycles").read().to_pylist() if row["cycle"] == 1]
+        for each in (stores, whole)
+    )
+    assert len(dreamt) == 1  # the dream that was broken off left nothing
+    assert dreamt == plain
 
 
 def with_part(name: str, **changes: int) -> Policy:

@@ -67,12 +67,13 @@ def lived(
     *,
     steers: Sequence[tuple[int, Steer]] = (),
     latency: Latency = AT_ONCE,
+    clock: VirtualClock | None = None,
     on_tick: Callable[[LiveRun, LiveTick], None] = lambda *_: None,
 ) -> tuple[pa.Table, ScriptedSteers]:
     """Live a run on a virtual clock; return its records by golem and tick, and the steers."""
     script = ScriptedSteers(list(steers))
     live = LiveRun(
-        stores, run, lambda: NOW, market_clock=VirtualClock(), steers=script, latency=latency,
+        stores, run, lambda: NOW, market_clock=clock or VirtualClock(), steers=script, latency=latency,
         on_tick=lambda tick: on_tick(live, tick),
     )  # fmt: skip
     asyncio.run(live.beat())
