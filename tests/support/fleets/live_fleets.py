@@ -16,6 +16,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import synthetic_market
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.live.heart import NEVER
 from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
@@ -84,3 +85,32 @@ def records_by_tick(stores: DerivationContext) -> pa.Table:
     """Return the records of a home by golem and tick."""
     records = stores.log.read_cycles()
     return records.sort_by([("golem_id", "ascending"), ("tick", "ascending")]).combine_chunks()
+
+
+def check_sound(records: pa.Table, schedule: Tape) -> None:
+    """Check what holds of every live run without a throttled clock, whatever its steers, delays and kills.
+
+    Each due tick up to the last one was lived or dropped; ticks have no gap; no action was executed without a permit;
+    a cut tick sent as many calls as it states; an intervention reached one tick.
+    """
+    for golem_id in set(records["golem_id"].to_pylist()):
+        rows = [row for row in records.to_pylist() if row["golem_id"] == golem_id]
+        assert [row["tick"] for row in rows] == list(range(1, len(rows) + 1))
+        lived_us = [int(row["observed_at"].timestamp() * 1e6) for row in rows]
+        dropped_us = [at for row in rows for at in row["clocks"]["dropped_at_us"]]
+        due = [int(at) for at in schedule.at_us if lived_us[0] <= at <= lived_us[-1]]
+        assert sorted([*lived_us, *(at for at in dropped_us if at >= lived_us[0])]) == due
+        steers = [steer["intervention_id"] for row in rows for steer in row["active_interventions"]]
+        assert len(steers) == len(set(steers))
+        for row in rows:
+            sent = [each for each in row["actions"] if each["status"] in ("executed", "reverted")]
+            assert all(each["permit_id"] for each in sent if each["action_type"] != "liquidated")
+            cut, told = row["clocks"]["calls_sent"], [each["block_reason"] for each in row["actions"]]
+            is_cut = any(reason and reason.endswith("this call") for reason in told)
+            assert is_cut == (cut is not None)
+            assert cut is None or len(sent) == cut
+            assert {s["intervention_id"] for s in row["clocks"]["steers"]} == {
+                steer["intervention_id"] for steer in row["active_interventions"]
+            }
+            assert row["pipeline"]["queue_depth"] <= 3
+            assert row["pipeline"]["ticks_dropped"] == len(row["clocks"]["dropped_at_us"])
