@@ -1,4 +1,4 @@
-"""What owners see of a live golem: phase, mood, vitality, position, last decisions with reasons, budget. Pure."""
+"""View of a live golem for its owner: phase, mood, vitality, position, last decisions with reasons, budget. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live run already recorded: it is lived again by these ticks, without waiting, and compared."""
+"""Recorded ticks of a live run: a resumed run lives them again without waiting, and compares them."""
 
 from __future__ import annotations
 

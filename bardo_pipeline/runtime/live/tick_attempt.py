@@ -28,7 +28,7 @@ UNCUT = 2**62
 
 @dataclass(frozen=True)
 class Scene:
-    """What all attempts of a tick share: position on the tape, retrieval, dropped ticks, reorgs, kill switch."""
+    """Inputs that all attempts of a tick share: position on the tape, retrieval, dropped ticks, reorgs, kill switch."""
 
     tape: Tape
     t: int

@@ -75,7 +75,7 @@ class SteerFolder:
         return steers
 
     def next_us(self) -> int:
-        """Return the largest moment: a folder does not tell when the next steer comes."""
+        """Return the largest moment: a folder names no moment of the next steer."""
         return 2**63 - 1
 
     def settle(self, steer_ids: Iterable[str]) -> None:
