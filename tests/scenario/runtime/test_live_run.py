@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ForkError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
+from bardo_pipeline.market.market import LENDER
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun
@@ -26,6 +28,8 @@ from bardo_pipeline.runtime.live.recorded_life import MEASURED
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
 from tests.support.fleets.live_fleets import NOW, lived, market_of, opened, records_by_tick, run_of
+from tests.support.fleets.loan_markets import CENTRE, RICH, lending, loan
+from tests.support.fleets.memory_fleets import drawn_market
 
 DAY_BARS = 1_440
 SECOND_US = 1_000_000
@@ -109,6 +113,11 @@ def test_a_steer_takes_effect_by_the_state_in_which_it_arrives(tmp_path: Path) -
         assert first["cost"]["gas_micros"] == 0
         assert first["pipeline"]["steer_state"] == name
 
+    low = told("low", (10.0, False))
+    assert low[0]["actions"] == plain[0]["actions"]
+    assert taken(low[1]) == [("s-0", "validating", "waits")]
+    assert [each["kind"] for each in low[1]["active_interventions"]] == ["follow_up"]
+
     executing = told("executing", (13.0, True), (14.0, False))  # the call is in flight, so a chain takes nothing back
     assert executing[0]["actions"] == plain[0]["actions"]
     assert taken(executing[0]) == []
@@ -136,6 +145,26 @@ def _golem_id(root: Path, market: Any) -> str:
 
 
 @pytest.mark.row("HB-11")
+def test_a_high_steer_cancels_the_calls_behind_the_one_in_flight(tmp_path: Path) -> None:
+    market = lending([CENTRE] * 60)
+    run = run_of(market, founding=replace(RICH, loan=loan(0.5)))
+    golem, latency = golem_name("live/0", 0), Latency(call=4.0)
+    steer = (int(market.at_us[0]) + 2 * SECOND_US, Steer("s-0", golem, True, "stop"))
+    plain, _ = lived(opened(tmp_path / "plain"), run, latency=latency)
+    acts = [(a["action_type"], a["status"]) for a in plain.slice(0, 1).to_pylist()[0]["actions"]]
+    assert acts == [("borrow", "executed"), ("add_liquidity", "executed")]
+    records, _ = lived(opened(tmp_path / "cut"), run, latency=latency, steers=[steer])
+    first = records.slice(0, 1).to_pylist()[0]
+    assert [(a["action_type"], a["status"]) for a in first["actions"]] == [
+        ("borrow", "executed"), ("add_liquidity", "blocked"),
+    ]  # fmt: skip
+    assert first["clocks"]["calls_sent"] == 1
+    assert taken(first) == [("s-0", "executing", "cancels")]
+    kinds = [p["protocol"] for p in records.slice(1, 1).to_pylist()[0]["observation"]["positions"]]
+    assert kinds == [LENDER]  # the loan stays, no position was opened
+
+
+@pytest.mark.row("HB-11")
 def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
     market = market_of(60)
     records, _ = lived(opened(tmp_path / "home"), run_of(market, killed=lambda: True))
@@ -147,7 +176,7 @@ def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
 @pytest.mark.row("HB-18")
 def test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes(tmp_path: Path) -> None:
     policy = Policy()
-    market = market_of(120)
+    market = drawn_market([CENTRE] * 3 + [CENTRE + 300] + [CENTRE] * 60)  # the price leaps by 3 % and comes back
     schedule = tape_of(market, policy)
     records, _ = lived(opened(tmp_path / "home"), run_of(market), latency=Latency(deciding=600.0))
     assert records["tick"].to_pylist() == list(range(1, records.num_rows + 1))  # a dropped tick has no number
@@ -163,9 +192,13 @@ def test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes(tmp_path
     assert second["observation"]["volume_micros"] == int(market.volume_usd_micros[slice(*bars)].sum())
     severity = {"none": 0, "low": 1, "high": 2}
     worst = {p["probe"]: severity.get(p["severity"], -1) for p in second["probe_results"]}
-    moved = [abs(np.expm1(schedule.price_return[i])) for i in range(1, len(dropped) + 1)]
+    price = {int(at): float(market.price[i]) for i, at in enumerate(market.at_us)}
+    own = abs(price[due[-3]] / price[first_us] - 1.0)
+    moved = [own, *(abs(np.expm1(schedule.price_return[i])) for i in range(1, len(dropped) + 1))]
     limits = policy.probes.price_delta_low, policy.probes.price_delta_high
-    assert worst["price_delta"] >= max(sum(move > limit for limit in limits) for move in moved)
+    severities = [sum(move > limit for limit in limits) for move in moved]
+    assert worst["price_delta"] == max(severities)
+    assert (severities[0], max(severities)) == (0, 2)
 
 
 def test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on(tmp_path: Path) -> None:
@@ -182,7 +215,9 @@ def test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on(tmp_path: Path)
 
     with pytest.raises(Killed):
         lived(stores, run_of(market), steers=script, latency=latency, on_tick=dies)
-    again, _ = lived(stores, run_of(market), steers=[script[-1]], latency=latency)
+    again, _ = lived(stores, run_of(market), steers=script, latency=latency)  # two of them are on record
+    reached = [each["intervention_id"] for row in again["active_interventions"].to_pylist() for each in row]
+    assert sorted(reached) == sorted(steer.steer_id for _, steer in script)
     assert whole.num_rows > 50
     assert set(again["tick"].to_pylist()) == set(range(1, again.num_rows + 1))
     half = whole.num_rows // 2
