@@ -88,15 +88,9 @@ def step(
     -------
     cause of death by golem: a position in CAUSES, -1 for survivors
     """
-    fleet.tick += fleet.alive
-    loans = grow(fleet, tape, t, policy)
-    sight = observe.observe(fleet, tape, t, policy)
-    age_payments(fleet, tape, t, policy)
+    loans, sight, seen, threat, probes = _sense(fleet, tape, t, recall, policy, killed)
     out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
-    seen = observe.compare(fleet, tape, t, sight, policy)
-    threat = threat_now(fleet, int(tape.at_us[t]), policy)
-    probes = _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
     interventions = interventions or Interventions.none(fleet.size)
     probes = merged(probes, interventions.dropped) if interventions.dropped else probes
     effects = judge(fleet, tape, t, policy)
@@ -137,14 +131,20 @@ def step(
 
 def look(fleet: Fleet, tape: Tape, t: int, *, recall: Recall, policy: Policy, killed: bool) -> Probes:
     """Return the probes of a tick that is not executed. The fleet keeps its state."""
-    fleet = fleet.copied()
+    return _sense(fleet.copied(), tape, t, recall, policy, killed)[-1]
+
+
+def _sense(
+    fleet: Fleet, tape: Tape, t: int, recall: Recall, policy: Policy, killed: bool
+) -> tuple[LoanActs | None, Sight, Comparison, Float64Array, Probes]:
+    """Begin a tick: let loans grow, observe, compare with predictions, and probe; return loans to probes."""
     fleet.tick += fleet.alive
-    grow(fleet, tape, t, policy)
+    loans = grow(fleet, tape, t, policy)
     sight = observe.observe(fleet, tape, t, policy)
     age_payments(fleet, tape, t, policy)
     seen = observe.compare(fleet, tape, t, sight, policy)
     threat = threat_now(fleet, int(tape.at_us[t]), policy)
-    return _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
+    return loans, sight, seen, threat, _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
 
 
 def _note_gating(

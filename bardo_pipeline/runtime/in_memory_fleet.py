@@ -148,9 +148,10 @@ class Cohort:
 
     def recall_at(self, start: int) -> Recall:
         """Return what the golems can retrieve in the chunk that begins at this position of the tape."""
-        golem_ids, at_us = self.fleet.golem_ids, int(self.tape.at_us[start])
-        recall = recall_of(self.mind.state, golem_ids, at_us, self.names, self._policy, self.credits)
-        return with_priors(recall, self.priors(), golem_ids, at_us, self.names, self._policy)
+        fleet, policy = self.fleet, self._policy
+        at_us = int(self.tape.at_us[start])
+        recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
+        return with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy)
 
     def close_cycles(self, records: pa.Table, upto: dict[str, int]) -> Curation:
         """Curate closed cycles up to `upto`, credit their retrievals, qualify their failures, and dream.

@@ -132,6 +132,7 @@ def test_gamma_quickens_with_violations_within_its_bounds(violations: int, throt
     assert theta_seconds(30, 120, throttled=throttled) == (120 if throttled else 30)
 
 
+@pytest.mark.row("HB-21")
 def test_gamma_has_the_rates_of_the_source() -> None:
     rates = [round(gamma_seconds(number, RULES), 3) for number in (0, 1, 2, 6, 7)]
     assert rates == [15.0, 11.538, 9.375, 5.357, 5.0]

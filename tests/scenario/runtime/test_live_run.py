@@ -201,6 +201,7 @@ def test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes(tmp_path
     assert (severities[0], max(severities)) == (0, 2)
 
 
+@pytest.mark.row("HB-11")
 def test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on(tmp_path: Path) -> None:
     market, latency = market_of(150), Latency(deciding=150.0)
     start = int(market.at_us[0])
