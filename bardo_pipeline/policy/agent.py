@@ -73,6 +73,11 @@ class ClockPolicy(Operational):
     throttled_share: Unit = setting(
         0.7, "share of the daily budget from which both clocks take their longest interval (HB S17, canon 37)"
     )
+    follow_memory: Unit = setting(0.9, "P(b after a) = follow_memory x P + 0.1 when b follows a (HB S8)")
+    absent_decay: Unit = setting(0.99, "decay of P(c after a) when another call follows a (HB S8)")
+    follow_chance_min: Unit = setting(0.01, "probability at which a pair of calls is forgotten (HB S8)")
+    prefetch_chance_min: Unit = setting(0.7, "least probability of a read that is prefetched (HB S8)")
+    prefetch_max: PositiveCount = setting(3, "reads that are prefetched with one call (HB S8)")
 
 
 class GatePolicy(Frozen):

@@ -109,7 +109,8 @@ def live_page(golems: Sequence[Mapping[str, Any]]) -> str:
         (golem["golem_id"], f"{golem['tick']:,}", golem["at"][:19].replace("T", " "), golem["state"], golem["phase"],
          f"{golem['emotion']} ({', '.join(f'{value:+.2f}' for value in golem['mood'])})", f"{golem['vitality']:.0%}",
          f"{golem['net_asset_value_micros'] / 1e6:,.2f}", "; ".join(golem["positions"]) or "none",
-         f"{golem['spent_share']:.0%}")
+         f"{golem['spent_share']:.0%}",
+         "-" if golem["prefetch_hit_rate"] is None else f"{golem['prefetch_hit_rate']:.0%}")
         for golem in golems
     ]  # fmt: skip
     decisions = [
@@ -117,21 +118,11 @@ def live_page(golems: Sequence[Mapping[str, Any]]) -> str:
          "; ".join([*each["actions"], *(f"steer: {intent}" for intent in each["steers"])]))
         for golem in golems for each in golem["decisions"]
     ]  # fmt: skip
-    names = [
-        "golem",
-        "tick",
-        "market time",
-        "state",
-        "phase",
-        "mood",
-        "vitality",
-        "worth $",
-        "position",
-        "day's budget",
-    ]
+    names = ["golem", "tick", "market time", "state", "phase", "mood", "vitality", "worth $", "position",
+             "day's budget", "prefetch hits"]  # fmt: skip
     parts = [
         "<h1>Live golems</h1>",
-        _table(names, states, numbers={1, 6, 7, 9}) or "<p>No live run: <code>bardo live</code> starts one.</p>",
+        _table(names, states, numbers={1, 6, 7, 9, 10}) or "<p>No live run: <code>bardo live</code> starts one.</p>",
         "<h2>Last decisions</h2>" if decisions else "",
         _table(["golem", "tick", "decision", "reason", "actions and steers"], decisions, numbers={1}),
         '<p><a href="/">The home</a></p>',

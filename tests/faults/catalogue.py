@@ -51,6 +51,9 @@ CUT = (f"{LIVE}::test_a_high_steer_cancels_the_calls_behind_the_one_in_flight",)
 RESUMED = (f"{LIVE}::test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on",)
 DROPPED = (f"{LIVE}::test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes",)
 THROTTLED = (f"{LIVE}::test_clocks_slow_down_near_the_budget_and_reads_have_a_limit",)
+GUESSED = (f"{STATES}::test_a_golem_learns_which_read_follows_and_prefetches_no_write",)
+PREFETCHED = (f"{LIVE}::test_prefetched_reads_are_asked_for_and_save_time",)
+_GUESSES = "heartbeat/rhythm/speculation.py"
 _LIVE, _HEART, _RATES = "runtime/live/live_run.py", "runtime/live/heart.py", "heartbeat/rhythm/pulse_rates.py"
 
 
@@ -602,8 +605,8 @@ FAULTS = (
           "pruned = now < ppm(policy.curator.prune_confidence)",
           ("tests/unit/curator/test_curator_passes.py::test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit",)),
     # the heartbeat in real time
-    Fault("a low steer interrupts calls", "HB-11", _HEART, "elif state.accepts_steer and steer.is_high:",
-          "elif state.accepts_steer:", STEERED),
+    Fault("a low steer cancels calls", "HB-11", "heartbeat/rhythm/heartbeat_state.py",
+          "if self.sends_calls and steer.is_high:", "if self.sends_calls:", CUT),
     Fault("a steer in a deliberation waits", "HB-11", _HEART, "if state.step is Step.DECIDING:",
           "if state.step is Step.ANALYZING:", STEERED),
     Fault("a cancelled tick sends all calls", "HB-11", "runtime/live/tick_attempt.py",
@@ -630,6 +633,14 @@ FAULTS = (
           (f"{STATES}::test_gamma_has_the_rates_of_the_source",)),
     Fault("gamma reads without a limit", "HB-21", _RATES, "return len(self._read_at) < self._most", "return True",
           THROTTLED),
+    Fault("a write is prefetched", "HB-12", _GUESSES, "-chance >= rules.prefetch_chance_min and other in reads",
+          "-chance >= rules.prefetch_chance_min", GUESSED),
+    Fault("a likely read is not prefetched", "HB-12", _GUESSES, "ready.setdefault(follower, began + seconds)", "pass",
+          PREFETCHED),
+    Fault("calls are not learned", "HB-12", _LIVE, "CoOccurrence(self.context.policy.clocks)).note(tools)",
+          "CoOccurrence(self.context.policy.clocks))", PREFETCHED),
+    Fault("an absent follower keeps its chance", "HB-12", _GUESSES, "known[other] *= rules.absent_decay", "pass",
+          GUESSED),
     Fault("gamma sees no violation", "HB-21", _RATES, "> self.half)", "> 9e99 * self.half)",
           (f"{LIVE}::test_gamma_resolves_predictions_between_ticks_and_clocks_keep_their_intervals",)),
 )  # fmt: skip

@@ -33,7 +33,7 @@ LIVE_GOLEMS_MAX = 64
 
 SPEED_MAX = 100_000.0
 
-_STAGES = "deciding", "simulating", "validating", "call"
+_STAGES = "reading", "deciding", "simulating", "validating", "call"
 
 
 def live(
@@ -61,8 +61,8 @@ def live(
     ] = 1.0,
     latency: Annotated[
         str,
-        Option(help="Market seconds of deciding, simulating, validating and of each call, for example 2,1,0,4."),
-    ] = "0,0,0,0",
+        Option(help="Market seconds of a read, of deciding, simulating, validating, and of a call, as in 1,2,1,0,4."),
+    ] = "0,0,0,0,0",
     lag: Annotated[float, Option(min=0.0, max=3_600.0, help="Market seconds until the source has a bar.")] = 0.0,
     screen: Annotated[
         bool | None, Option("--screen/--no-screen", help="Show a live screen (default: on a terminal).")
@@ -133,7 +133,7 @@ def _latency_of(text: str, lag: float) -> Latency:
     except ValueError:
         seconds = []
     if len(seconds) != len(_STAGES) or not all(0.0 <= value <= 3_600.0 for value in seconds):
-        raise ConfigError(f"--latency {text!r}: give the seconds of {', '.join(_STAGES)}, for example 2,1,0,4")
+        raise ConfigError(f"--latency {text!r}: give the seconds of {', '.join(_STAGES)}, for example 1,2,1,0,4")
     return Latency(**dict(zip(_STAGES, seconds, strict=True)), source=lag)
 
 

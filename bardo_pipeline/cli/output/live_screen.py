@@ -30,7 +30,19 @@ def live_screen(console: Console) -> Iterator[Shown]:
 
 def _screen(golems: Sequence[dict[str, Any]]) -> Group:
     states = Table(title="Golems", title_justify="left")
-    for name in ("golem", "tick", "market time", "state", "phase", "mood", "vitality", "worth $", "position", "budget"):
+    for name in (
+        "golem",
+        "tick",
+        "market time",
+        "state",
+        "phase",
+        "mood",
+        "vitality",
+        "worth $",
+        "position",
+        "budget",
+        "prefetch",
+    ):
         states.add_column(name)
     thoughts = Table(title="Last decisions", title_justify="left")
     for name in ("golem", "tick", "decision", "reason"):
@@ -41,12 +53,17 @@ def _screen(golems: Sequence[dict[str, Any]]) -> Group:
             golem["golem_id"], f"{golem['tick']:,}", golem["at"][:16].replace("T", " "), golem["state"], golem["phase"],
             f"{golem['emotion']} ({pleasure:+.2f}, {arousal:+.2f}, {dominance:+.2f})", f"{golem['vitality']:.0%}",
             f"{golem['net_asset_value_micros'] / 1e6:,.2f}", "; ".join(golem["positions"]) or "none",
-            f"{golem['spent_share']:.0%} of the day",
+            f"{golem['spent_share']:.0%} of the day", rate_text(golem["prefetch_hit_rate"]),
         )))  # fmt: skip
         for each in golem["decisions"]:
             words = [each["reason"], *each["actions"], *(f"steer: {intent}" for intent in each["steers"])]
             thoughts.add_row(*map(_text, (golem["golem_id"], f"{each['tick']:,}", each["decision"], "; ".join(words))))
     return Group(states, thoughts)
+
+
+def rate_text(rate: float | None) -> str:
+    """Return a hit rate in percent, "-" without one."""
+    return "-" if rate is None else f"{rate:.0%}"
 
 
 def _text(words: str) -> Text:

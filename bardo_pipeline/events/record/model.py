@@ -585,6 +585,7 @@ class Clocks(Part):
     resolutions : predictions that a reading between two ticks resolved
     throttled : the budget is near its ceiling, so both clocks take their longest interval
     dropped_at_us : times of the ticks that were dropped since the tick before, in microseconds since the epoch
+    prefetched, prefetch_hits : reads that speculation started, and those of them that the golem asked for (HB S8)
     calls_sent : number of calls after which the tick's execution was cut; null for none
     """
 
@@ -597,6 +598,8 @@ class Clocks(Part):
     throttled: bool
     dropped_at_us: tuple[Whole, ...]
     steers: tuple[TakenSteer, ...]
+    prefetched: Whole
+    prefetch_hits: Whole
     calls_sent: Whole | None
 
 

@@ -282,5 +282,7 @@ RECORD_FIELDS: dict[str, str] = {
     "TakenSteer.intervention_id": "Id of the intervention.",
     "TakenSteer.state": "State of the heartbeat at its arrival.",
     "effect": "Whether it interrupted the deliberation, cancelled pending calls, or waited for this tick.",
+    "prefetched": "Reads that speculation started in this tick.",
+    "prefetch_hits": "Prefetched reads that the golem asked for.",
     "calls_sent": "Number of calls after which the execution of the tick was cut; null if it was not.",
 }

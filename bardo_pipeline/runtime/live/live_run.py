@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,16 +26,19 @@ from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import HeartbeatState, Step
 from bardo_pipeline.heartbeat.rhythm.pending_ticks import Taken
-from bardo_pipeline.heartbeat.rhythm.pulse_rates import QUANTITIES, Resolution, resolve
+from bardo_pipeline.heartbeat.rhythm.pulse_rates import Resolution, resolve
+from bardo_pipeline.heartbeat.rhythm.speculation import CoOccurrence, Reads, schedule_reads
 from bardo_pipeline.heartbeat.step import look
+from bardo_pipeline.market.market import LENDER
 from bardo_pipeline.market.regime import features
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.runtime.entry_counts import count_entries
 from bardo_pipeline.runtime.fleet_run import FleetRun, lists_by_place
-from bardo_pipeline.runtime.live.heart import Heart, Pulses, Reached, SteerSource
+from bardo_pipeline.runtime.live.heart import Heart, Reached, SteerSource
 from bardo_pipeline.runtime.live.market_clock import MarketClock
+from bardo_pipeline.runtime.live.measurements import Measurements
 from bardo_pipeline.runtime.live.recorded_life import RecordedLife, without
-from bardo_pipeline.runtime.live.tick_attempt import Attempt, Scene, attempt
+from bardo_pipeline.runtime.live.tick_attempt import READS, Attempt, Scene, attempt
 from bardo_pipeline.runtime.run_settings import Ending, Run
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 
@@ -47,6 +49,7 @@ DAY_US = 86_400_000_000
 class Latency:
     """Market seconds that the stages of a tick take, besides the machine's own time, and the lag of the source."""
 
+    reading: float = 0.0
     deciding: float = 0.0
     simulating: float = 0.0
     validating: float = 0.0
@@ -112,6 +115,7 @@ class LiveRun(FleetRun):
         self._delta: _Delta | None = None
         self._seen: list[tuple[int, Resolution]] = []
         self._spent: dict[str, tuple[int, int]] = {}
+        self._calls, self._reads = dict[str, CoOccurrence](), dict[str, Reads]()
         self._loop: asyncio.AbstractEventLoop
 
     def stop(self) -> None:
@@ -200,12 +204,11 @@ class LiveRun(FleetRun):
         self._bars.append(taken.bar)
         records = await asyncio.to_thread(self._records, tried, reached)
         self._note_spending(records)
-        clocks = self._clocks(taken, reached, sent, heart.take_pulses())
-        pipeline = self._pipeline(taken, reached, heart.clock.real_ms() - began_ms)
         if is_replay:
-            records = self._past.check(at_us, self._measured(records, pipeline, clocks))
+            records = self._past.check(at_us, self._measured(records, taken, reached, sent, began_ms))
         else:
-            records = self._measured(records, pipeline, clocks)
+            records = self._measured(records, taken, reached, sent, began_ms)
+        self._learn_calls(records)
         new = without(self._past.at(at_us), records)
         await self._write(new, reached)
         delta.records.append(records)
@@ -271,6 +274,7 @@ class LiveRun(FleetRun):
             return tried, {}
         heart.move(thinkers, Step.RETRIEVING)
         heart.move(thinkers, Step.DECIDING)
+        await self._read(tried, thinkers)
         await heart.stage(latency.deciding, lambda: bool(heart.interrupts))
         while heart.interrupts:
             reached += heart.interrupts
@@ -291,6 +295,15 @@ class LiveRun(FleetRun):
         if cut:
             tried = await asyncio.to_thread(attempt, self.fleet, scene, reached, cut)
         return tried, cut
+
+    async def _read(self, tried: Attempt, thinkers: Sequence[str]) -> None:
+        """Let golems read what they deliberate about; likely reads are prefetched."""
+        asked, rules = tried.reads, self.context.policy.clocks
+        self._reads = {
+            g: schedule_reads(asked[g], self._calls.get(g, CoOccurrence(rules)), READS, self._latency.reading)
+            for g in thinkers
+        }  # fmt: skip
+        await self.heart.stage(max(each.seconds for each in self._reads.values()), lambda: bool(self.heart.interrupts))
 
     async def _execute(self, calls: Mapping[str, int]) -> dict[str, int]:
         """Send the calls of each golem in order; return the golems whose calls ended early, with the number sent.
@@ -330,56 +343,37 @@ class LiveRun(FleetRun):
         in_force = lists_by_place("active_interventions", rows, chunk.out)
         return records_of(replace(chunk, mutations=mutations, interventions=in_force))
 
-    def _pipeline(self, taken: Taken, reached: Sequence[Reached], duration_ms: int) -> dict[str, dict[str, Any]]:
-        """Return the field `pipeline` of each golem."""
-        state = {each.steer.golem_id: each.state for each in reached}
-        shared = {
-            "queue_depth": taken.depth, "ticks_dropped": len(taken.dropped), "dropped_while_dreaming": taken.in_dream,
-            "duration_ms": duration_ms, "tool_runs": None,
-        }  # fmt: skip
-        return {golem_id: shared | {"steer_state": state.get(golem_id)} for golem_id in self.fleet.golem_ids}
+    def _measured(
+        self, records: pa.Table, taken: Taken, reached: Sequence[Reached], sent: Mapping[str, int], began_ms: int
+    ) -> pa.Table:
+        """Add the measurements of the tick to its records."""
+        heart, bars_us = self.heart, self.run.market.at_us
+        seen, self._seen = self._seen, []
+        reads, self._reads = self._reads, {}
+        measurements = Measurements(
+            taken, [int(bars_us[bar]) for bar in taken.dropped], reached, sent, heart.take_pulses(),
+            heart.gamma_seconds, self._theta_seconds(taken.bar), heart.is_throttled,
+            heart.clock.real_ms() - began_ms, seen, reads, self._readings(taken.bar),
+        )  # fmt: skip
+        return measurements.added_to(records, self.fleet.golem_ids)
 
-    def _clocks(
-        self, taken: Taken, reached: Sequence[Reached], sent: Mapping[str, int], pulses: Pulses
-    ) -> dict[str, dict[str, Any]]:
-        """Return the field `clocks` of each golem."""
-        bars_us, seen = self.run.market.at_us, self._seen
-        self._seen = []
-        shared = {
-            "gamma_seconds": self.heart.gamma_seconds, "theta_seconds": self._theta_seconds(taken.bar),
-            "gamma_pulses": pulses.count, "cached_reads": pulses.cached, "throttled": self.heart.is_throttled,
-            "dropped_at_us": [int(bars_us[bar]) for bar in taken.dropped],
+    def _readings(self, bar: int) -> dict[str, str]:
+        """Return the result of each read at a bar, in words."""
+        market = self.run.market
+        return {
+            "read_price": f"{market.price[bar]:.6g} {market.pair}", "read_gas": f"{market.gas_gwei[bar]:.4g} gwei",
+            "read_position": market.protocol, "read_loan": LENDER, "read_liquidity": f"{market.liquidity[bar]:.4g}",
         }  # fmt: skip
-        own = {}
-        for i, golem_id in enumerate(self.fleet.golem_ids):
-            own[golem_id] = shared | {
-                "resolutions": sum(int(np.isfinite(each.expected[:, i]).sum()) for _, each in seen),
-                "violations": [
-                    {
-                        "quantity": QUANTITIES[q], "observed_at_us": at, "expected": float(each.expected[q, i]),
-                        "half_width": float(each.half[q, i]), "actual": float(each.actual[q, i]),
-                    }
-                    for at, each in seen for q in np.flatnonzero(each.violated[:, i])
-                ],
-                "steers": [
-                    {"intervention_id": each.steer.steer_id, "state": each.state, "effect": each.effect}
-                    for each in reached if each.steer.golem_id == golem_id
-                ],
-                "calls_sent": sent.get(golem_id),
-            }  # fmt: skip
-        return own
+
+    def _learn_calls(self, records: pa.Table) -> None:
+        """Learn which calls follow which from the tools that ran."""
+        for golem_id, pipeline in zip(*(records[n].to_pylist() for n in ("golem_id", "pipeline")), strict=True):
+            tools = [each["tool"] for each in (pipeline or {}).get("tool_runs") or ()]
+            self._calls.setdefault(golem_id, CoOccurrence(self.context.policy.clocks)).note(tools)
 
     def _theta_seconds(self, bar: int) -> int:
         longest = self.context.policy.regime.interval_seconds_max
         return longest if self.heart.is_throttled else int(self._features.interval_seconds[bar])
-
-    def _measured(self, records: pa.Table, *fields: Mapping[str, Any]) -> pa.Table:
-        """Add the measurements of each golem to its record."""
-        for name, values in zip(("pipeline", "clocks"), fields, strict=True):
-            place = records.schema.get_field_index(name)
-            column = pa.array([values[g] for g in records["golem_id"].to_pylist()], records.schema.field(place).type)
-            records = records.set_column(place, records.schema.field(place), column)
-        return records
 
     async def _write(self, records: pa.Table, reached: Sequence[Reached]) -> None:
         """Record the steers, append the records, and return when all are durable."""

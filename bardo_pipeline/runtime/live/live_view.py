@@ -17,6 +17,7 @@ class LiveView:
     def __init__(self) -> None:
         self._decisions: dict[str, deque[dict[str, Any]]] = {}
         self._golems: dict[str, dict[str, Any]] = {}
+        self._prefetched: dict[str, tuple[int, int]] = {}
 
     def note(self, tick: LiveTick) -> list[dict[str, Any]]:
         """Take a tick; return the golems that lived in it, as JSON values."""
@@ -26,7 +27,11 @@ class LiveView:
             decisions = self._decisions.setdefault(golem_id, deque(maxlen=DECISIONS_SHOWN))
             if row["deliberation"] is not None:
                 decisions.appendleft(_decision(row))
+            hits, reads = self._prefetched.get(golem_id, (0, 0))
+            hits, reads = hits + row["clocks"]["prefetch_hits"], reads + row["clocks"]["prefetched"]
+            self._prefetched[golem_id] = hits, reads
             self._golems[golem_id] = _golem(row, tick) | {
+                "prefetch_hit_rate": hits / reads if reads else None,
                 "owner_id": tick.owners[golem_id], "decisions": list(decisions),
             }  # fmt: skip
         return list(self._golems.values())

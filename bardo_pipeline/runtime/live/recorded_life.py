@@ -16,10 +16,9 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
 from bardo_pipeline.heartbeat.rhythm.pending_ticks import Taken
 from bardo_pipeline.runtime.live.heart import Reached
+from bardo_pipeline.runtime.live.measurements import MEASURED, with_columns
 
 _COLUMNS = ("golem_id", "tick", "observed_at", "active_interventions", "pipeline", "clocks", "content_hash")
-MEASURED = ("pipeline", "clocks")
-"""Fields of a record that the clocks of a live run fill; a simulated life leaves them null."""
 
 
 class RecordedLife:
@@ -76,12 +75,11 @@ class RecordedLife:
     def check(self, at_us: int, records: pa.Table) -> pa.Table:
         """Return records with the recorded measurements. Raises ForkError if one differs from its record otherwise."""
         rows = self.at(at_us)
+        measured: dict[str, list[Any]] = {}
         for name in MEASURED:
-            values = [rows.get(golem_id, {}).get(name) for golem_id in records["golem_id"].to_pylist()]
-            place = records.schema.get_field_index(name)
-            records = records.set_column(
-                place, records.schema.field(place), pa.array(values, records.schema.field(place).type)
-            )
+            own = zip(records["golem_id"].to_pylist(), records[name].to_pylist(), strict=True)
+            measured[name] = [rows[golem_id][name] if golem_id in rows else value for golem_id, value in own]
+        records = with_columns(records, **measured)
         digests = digest_column(row_digests(records)).to_pylist()
         for golem_id, tick, digest in zip(
             *(records[n].to_pylist() for n in ("golem_id", "tick")), digests, strict=True

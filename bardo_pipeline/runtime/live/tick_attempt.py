@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.heartbeat.decide import ENTER, REBALANCE
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, REPAY
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.probes import Probes
@@ -21,6 +22,9 @@ from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.live.heart import Reached
+
+READS = ("read_price", "read_gas", "read_position", "read_loan", "read_liquidity")
+"""Reads of a deliberation in their order: position and loan of a golem that has one, liquidity before a new range."""
 
 UNCUT = 2**62
 """Calls that a golem without a cut may send."""
@@ -81,6 +85,18 @@ class Attempt:
         if "lent_action" in out:
             number += _sent(out, "lent", np.isin(out["lent_action"][:, 0], (BORROW, REPAY)))
         return {self.fleet.golem_ids[i]: int(number[i]) for i in np.flatnonzero(number)}
+
+    @property
+    def reads(self) -> dict[str, list[str]]:
+        """The reads of each golem's deliberation, in order."""
+        out, golem_ids = self.chunk.out, self.fleet.golem_ids
+        lends, mints = "loan_shares" in out, np.zeros(self.fleet.size, bool)
+        if "choice_action" in out:
+            mints = np.isin(out["choice_action"][:, 0], (REBALANCE, ENTER))
+        has_loan = (out["loan_shares"][:, 0, 0] > 0.0) if lends else np.zeros(self.fleet.size, bool)
+        always = np.ones(self.fleet.size, bool)
+        asked = np.stack([always, always, out["open"][:, 0], has_loan, mints])
+        return {golem_ids[i]: [READS[k] for k in np.flatnonzero(asked[:, i])] for i in range(len(golem_ids))}
 
     def _named(self, mask: BoolArray) -> list[str]:
         return [self.fleet.golem_ids[i] for i in np.flatnonzero(mask)]

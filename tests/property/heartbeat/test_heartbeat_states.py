@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from bardo_pipeline.heartbeat.probes import ABSENT, Probes
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import NEXT, HeartbeatState, Steer, Step
 from bardo_pipeline.heartbeat.rhythm.pending_ticks import PendingTicks, merged
 from bardo_pipeline.heartbeat.rhythm.pulse_rates import MINUTE_US, ReadLimit, gamma_seconds, resolve, theta_seconds
+from bardo_pipeline.heartbeat.rhythm.speculation import CoOccurrence, schedule_reads
 from bardo_pipeline.policy import Policy
 
 RULES = Policy().clocks
@@ -154,3 +158,45 @@ def test_reads_within_a_minute_stay_within_the_limit(script: list[tuple[int, boo
 def test_a_reading_outside_the_interval_violates_the_prediction(expected: float, half: float, price: float) -> None:
     seen = resolve(np.array([[expected], [np.nan], [1.0]]), np.array([[half], [1.0], [1.0]]), price, 30.0)
     assert seen.violated[:, 0].tolist() == [abs(price - expected) > half, False]  # no prediction of gas, no violation
+
+
+TOOLS = st.sampled_from(["read_price", "read_gas", "read_position", "swap"])
+READ_TOOLS = ("read_price", "read_gas", "read_position")
+
+
+@pytest.mark.row("HB-12")
+@given(st.lists(st.lists(TOOLS, max_size=6), max_size=30))
+def test_a_golem_learns_which_read_follows_and_prefetches_no_write(ticks: list[list[str]]) -> None:
+    learned, model = CoOccurrence(RULES), dict[str, list[list[Any]]]()
+    for tools in [*ticks, *[["read_price", "swap"]] * 12]:
+        learned.note(tools)
+        for first, then in pairwise(tools):  # the code of HB S8, line by line
+            entry = model.setdefault(first, [])
+            pair = next((pair for pair in entry if pair[0] == then), None)
+            if pair is not None:
+                pair[1] = pair[1] * 0.9 + 0.1
+            else:
+                entry.append([then, 0.1])
+            for other in entry:
+                if other[0] != then:
+                    other[1] *= 0.99
+            model[first] = [pair for pair in entry if pair[1] > 0.01]
+    for tool in {*READ_TOOLS, "swap"}:
+        assert learned.chances(tool) == pytest.approx(dict(model.get(tool, [])))
+        likely = {name for name, chance in learned.chances(tool).items() if chance >= 0.7 and name in READ_TOOLS}
+        assert set(learned.predicted(tool, READ_TOOLS)) == likely
+    assert learned.chances("read_price")["swap"] >= 0.7
+    assert "swap" not in learned.predicted("read_price", READ_TOOLS)
+
+
+@given(st.lists(TOOLS, max_size=6, unique=True), st.lists(st.lists(TOOLS, max_size=6), max_size=40))
+def test_prefetching_never_delays_a_read(tools: list[str], ticks: list[list[str]]) -> None:
+    learned = CoOccurrence(RULES)
+    for each in ticks:
+        learned.note(each)
+    reads = schedule_reads(tools, learned, READ_TOOLS, 2.0)
+    assert [run.tool for run in reads.runs] == tools
+    assert reads.seconds <= 2.0 * len(tools)
+    assert all(run.seconds <= 2.0 for run in reads.runs)
+    assert reads.hits <= reads.prefetched
+    assert all(run.prefetched or run.seconds == 2.0 for run in reads.runs)

@@ -21,7 +21,7 @@ from tests.support.processes.bardo_command import bardo, command, on_terminal
 from tests.support.processes.forked_processes import CONTEXT
 
 OWNER, OTHER = "owner-1", "owner-2"
-MARKET = ("--bars", "3000", "--latency", "1,1,1,2", "--golems", "2", "--owner", OWNER, "--owner", OTHER)
+MARKET = ("--bars", "3000", "--latency", "1,1,1,1,2", "--golems", "2", "--owner", OWNER, "--owner", OTHER)
 WAIT_SECONDS = 120.0
 
 
@@ -112,7 +112,7 @@ def test_a_steer_needs_a_live_run(tmp_path: Path) -> None:
     assert "120 records" in bardo("live", "--bars", "120", "--speed", "0", home=home)
     golem = rows_of(home)[0]["golem_id"]
     assert "start one by `bardo live`" in bardo("steer", golem, "hold", home=home, expect=2)
-    assert "give the seconds of deciding" in bardo("live", "--latency", "1,2", home=home, expect=2)
+    assert "give the seconds of reading" in bardo("live", "--latency", "1,2", home=home, expect=2)
 
 
 def test_the_screen_shows_state_mood_position_and_decisions(tmp_path: Path) -> None:

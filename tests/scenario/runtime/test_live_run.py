@@ -24,7 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
 from bardo_pipeline.runtime.live.market_clock import VirtualClock
-from bardo_pipeline.runtime.live.recorded_life import MEASURED
+from bardo_pipeline.runtime.live.measurements import MEASURED
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
 from tests.support.fleets.live_fleets import NOW, lived, market_of, opened, records_by_tick, run_of
@@ -162,6 +162,9 @@ def test_a_high_steer_cancels_the_calls_behind_the_one_in_flight(tmp_path: Path)
     assert taken(first) == [("s-0", "executing", "cancels")]
     kinds = [p["protocol"] for p in records.slice(1, 1).to_pylist()[0]["observation"]["positions"]]
     assert kinds == [LENDER]  # the loan stays, no position was opened
+    low = [(at, steer._replace(is_high=False)) for at, steer in [steer]]
+    whole, _ = lived(opened(tmp_path / "low"), run, latency=latency, steers=low)
+    assert whole.slice(0, 1)["actions"] == plain.slice(0, 1)["actions"]
 
 
 @pytest.mark.row("HB-11")
@@ -290,6 +293,25 @@ def test_a_dream_suspends_the_heartbeat_and_is_whole_or_not_at_all(tmp_path: Pat
     )
     assert len(dreamt) == 1  # the dream that was broken off left nothing
     assert dreamt == plain
+
+
+@pytest.mark.row("HB-12")
+def test_prefetched_reads_are_asked_for_and_save_time(tmp_path: Path) -> None:
+    records, _ = lived(opened(tmp_path / "home"), run_of(market_of(700)), latency=Latency(reading=2.0))
+    rows = [row for row in records.to_pylist() if row["deliberation"] is not None]
+    early, late = rows[:5], [row for row in rows if row["tick"] > 500]
+    assert all(row["clocks"]["prefetched"] == 0 for row in early)
+    prefetched, hits = (sum(row["clocks"][name] for row in late) for name in ("prefetched", "prefetch_hits"))
+    assert prefetched > 10
+    assert hits >= 0.7 * prefetched  # HB S8: 70 to 85 % after 500 ticks
+    for row in (*early, *late):
+        reads = [run for run in row["pipeline"]["tool_runs"] if run["tool"].startswith("read_")]
+        waited = sum(run["duration_ms"] for run in reads)
+        assert waited == 2_000 * len(reads) if row in early else waited < 2_000 * len(reads)
+        sent = [each["tool_name"] for each in row["actions"] if each["status"] == "executed"]
+        assert [run["tool"] for run in row["pipeline"]["tool_runs"]][len(reads) :] == sent
+    quiet = [row for row in records.to_pylist() if row["deliberation"] is None]
+    assert all(row["pipeline"]["tool_runs"] is None for row in quiet)
 
 
 def with_part(name: str, **changes: int) -> Policy:

@@ -45,12 +45,12 @@ class Killed(Exception):
 
 @pytest.mark.row("HB-11", "HB-18", "HB-21")
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, STEERS, st.integers(1, 40))
+@given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, STEERS, st.integers(1, 40))
 def test_any_interleaving_of_steers_delays_and_a_kill_leaves_a_sound_record(
-    deciding: float, simulating: float, validating: float, call: float, source: float,
+    reading: float, deciding: float, simulating: float, validating: float, call: float, source: float,
     script: list[tuple[int, bool]], kill_at: int,
 ) -> None:  # fmt: skip
-    market, latency = market_of(70), Latency(deciding, simulating, validating, call, source)
+    market, latency = market_of(70), Latency(reading, deciding, simulating, validating, call, source)
     start, golem = int(market.at_us[0]), golem_name("live/0", 0)
     steers = [
         (start + at * SECOND_US, Steer(f"s-{i}", golem, is_high, "hold")) for i, (at, is_high) in enumerate(script)
@@ -94,7 +94,7 @@ def test_a_recorded_day_at_600_times_speed_keeps_its_memory_and_loses_nothing(tm
     ]  # fmt: skip
     kills, used, acknowledged = {200, 500, 900}, list[tuple[int, int]](), set[int]()
     while True:
-        latency = Latency(*(luck.uniform(0.0, 20.0) for _ in range(5)))
+        latency = Latency(*(luck.uniform(0.0, 20.0) for _ in range(6)))
         script = ScriptedSteers(list(steers))
 
         def on_tick(tick: LiveTick) -> None:
