@@ -612,7 +612,7 @@ FAULTS = (
     Fault("a cancelled tick sends all calls", "HB-11", "runtime/live/tick_attempt.py",
           "cut = Cut(left, why) if calls_sent else None", "cut = None", CUT),
     Fault("a cut forgets the calls before it", "HB-11", "heartbeat/refusals.py", "self.left[golem] -= 1",
-          "self.left[golem] -= 2", CUT),
+          "self.left[golem] -= 0", CUT),
     Fault("the kill switch stops no call", "HB-11", _LIVE, "if self.run.killed():", "if False:",
           (f"{LIVE}::test_the_kill_switch_restricts_the_calls_of_a_tick",)),
     Fault("a dream keeps the time", "HB-11", _LIVE, "heart.is_dreaming = True", "heart.is_dreaming = False",
