@@ -179,7 +179,6 @@ class Heart:
             self.cancels.append(Reached(steer, state.name, "cancels"))
         else:
             self.waiting.append(Reached(steer, state.name, "waits"))
-            return
         self.states[steer.golem_id] = state.steered(steer)
 
     def take_pulses(self) -> Pulses:

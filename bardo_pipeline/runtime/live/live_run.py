@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.derivation.context import DerivationContext
@@ -28,7 +29,7 @@ from bardo_pipeline.heartbeat.rhythm.heartbeat_state import HeartbeatState, Step
 from bardo_pipeline.heartbeat.rhythm.pending_ticks import Taken
 from bardo_pipeline.heartbeat.rhythm.pulse_rates import Resolution, resolve
 from bardo_pipeline.heartbeat.rhythm.speculation import CoOccurrence, Reads, schedule_reads
-from bardo_pipeline.heartbeat.step import look
+from bardo_pipeline.heartbeat.step import Interventions, look
 from bardo_pipeline.market.market import LENDER
 from bardo_pipeline.market.regime import features
 from bardo_pipeline.market.tick_series import tape_of
@@ -130,6 +131,9 @@ class LiveRun(FleetRun):
             is_live = False
             while self.fleet.size and not self.heart.is_stopping:
                 at_us = self._past.next_moment(self._last_us)
+                if at_us is not None and self._delta is None and await asyncio.to_thread(self._live_cycle_again):
+                    await self._dream()
+                    continue
                 if at_us is not None:
                     taken: Taken | None = self._past.taken(at_us, self.run.market.at_us)
                 else:
@@ -188,7 +192,8 @@ class LiveRun(FleetRun):
         assert delta is not None
         living = [g for g, alive in zip(self.fleet.golem_ids, self.fleet.alive, strict=True) if alive]
         heart.move(living, Step.OBSERVING)
-        scene = await asyncio.to_thread(self._scene, taken, delta)
+        killed = self._past.killed(at_us) if is_replay else self.run.killed()
+        scene = await asyncio.to_thread(self._scene, taken, delta, killed)
         reached = self._past.reached(at_us) if is_replay else self._take_waiting(living)
         sent = self._past.calls_sent(at_us) if is_replay else {}
         tried = await asyncio.to_thread(attempt, self.fleet, scene, reached, sent)
@@ -205,7 +210,7 @@ class LiveRun(FleetRun):
         records = await asyncio.to_thread(self._records, tried, reached)
         self._note_spending(records)
         if is_replay:
-            records = self._past.check(at_us, self._measured(records, taken, reached, sent, began_ms))
+            records = self._past.check(self._measured(records, taken, reached, sent, began_ms))
         else:
             records = self._measured(records, taken, reached, sent, began_ms)
         self._learn_calls(records)
@@ -216,6 +221,31 @@ class LiveRun(FleetRun):
         heart.move(living, Step.IDLE)
         owners = {g: b.owner_id for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True)}
         self._on_tick(LiveTick(_moment(at_us), records, states, owners, self._shares(), is_replay))
+
+    def _live_cycle_again(self) -> bool:
+        """Live the next recorded cycle in one pass, if nothing interrupted it; return whether it was lived."""
+        start, span = len(self._bars), self.context.policy.curator.cycle_ticks
+        moments = self._past.plain_cycle(self._last_us, span, self.fleet.golem_ids)
+        if moments is None or self.tape.at_us[start : start + span].tolist() != moments:
+            return False
+        self._begin_delta()
+        delta, before = self._delta, self.fleet
+        assert delta is not None
+        self.fleet = before.copied()
+        first = None if delta.reorged is None else replace(Interventions.none(before.size), reorg=delta.reorged)
+        chunk, cause = self.step_chunk(
+            start, start + span, lambda t: first if t == start else None, oracle=self.run.oracle
+        )
+        if (cause >= 0).any():  # the ticks up to a death are lived one by one
+            self.fleet = before
+            return False
+        records = self._past.check(records_of(replace(chunk, mutations=self._mutations(chunk.out))))
+        self._bars += self.tape.bar[start : start + span].tolist()
+        self._note_spending(records)
+        self._learn_calls(records)
+        delta.records.append(records)
+        self.records += records.num_rows
+        return True
 
     def _follow(self, bar: int) -> None:
         """Let the tape tick at this bar next; if ticks were dropped, it covers their bars too."""
@@ -240,9 +270,9 @@ class LiveRun(FleetRun):
         self._hear_siblings(self.moment(start))
         self._delta = _Delta(start, self.recall_at(start), reorged)
 
-    def _scene(self, taken: Taken, delta: _Delta) -> Scene:
-        """Return what the attempts of this tick share; the probes of dropped ticks are those of the schedule."""
-        t, policy, killed = len(self._bars), self.context.policy, self.run.killed()
+    def _scene(self, taken: Taken, delta: _Delta, killed: bool) -> Scene:
+        """Return the inputs of all attempts of this tick; the probes of dropped ticks are those of the schedule."""
+        t, policy = len(self._bars), self.context.policy
         dropped: list[Probes] = []
         for bar in taken.dropped:
             place = int(np.searchsorted(self._schedule.bar, bar))
@@ -402,9 +432,9 @@ class LiveRun(FleetRun):
         return int(seen.violated.sum(axis=0).max(initial=0))
 
     def _note_spending(self, records: pa.Table) -> None:
-        """Add the cost of a tick to the spending of its day; near the daily budget the clocks slow down."""
-        day = self._last_us // DAY_US
-        for golem_id, cost in zip(records["golem_id"].to_pylist(), records["cost"].to_pylist(), strict=True):
+        """Add the cost of ticks to the spending of their day; near the daily budget the clocks slow down."""
+        days = (pc.cast(records["observed_at"], pa.int64()).to_numpy() // DAY_US).tolist()
+        for golem_id, day, cost in zip(records["golem_id"].to_pylist(), days, records["cost"].to_pylist(), strict=True):
             before = self._spent.get(golem_id, (day, 0))
             self._spent[golem_id] = day, cost["total_micros"] + (before[1] if before[0] == day else 0)
         most = max(self._shares().values(), default=0.0)

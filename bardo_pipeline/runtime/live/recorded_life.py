@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,17 @@ from bardo_pipeline.heartbeat.rhythm.pending_ticks import Taken
 from bardo_pipeline.runtime.live.heart import Reached
 from bardo_pipeline.runtime.live.measurements import MEASURED, with_columns
 
-_COLUMNS = ("golem_id", "tick", "observed_at", "active_interventions", "pipeline", "clocks", "content_hash")
+_COLUMNS = (
+    "golem_id",
+    "tick",
+    "observed_at",
+    "active_interventions",
+    "anomalies",
+    "pipeline",
+    "clocks",
+    "content_hash",
+)
+KILL_SWITCH = "kill_switch"
 
 
 class RecordedLife:
@@ -72,23 +82,44 @@ class RecordedLife:
             golem_id: clocks["calls_sent"] for golem_id, clocks in rows.items() if clocks.get("calls_sent") is not None
         }
 
-    def check(self, at_us: int, records: pa.Table) -> pa.Table:
+    def killed(self, at_us: int) -> bool:
+        """Return whether the kill switch was thrown at a recorded tick."""
+        rows = self.at(at_us).values()
+        return any(anomaly["probe"] == KILL_SWITCH for row in rows for anomaly in row["anomalies"])
+
+    def plain_cycle(self, after_us: int, ticks: int, golem_ids: Sequence[str]) -> list[int] | None:
+        """Return the moments of the next ticks if all are on record for all golems and nothing interrupted them."""
+        place = bisect_right(self._moments, after_us)
+        moments = self._moments[place : place + ticks]
+        if len(moments) < ticks or any(self._rows[at].keys() != set(golem_ids) for at in moments):
+            return None
+        is_plain = all(_is_plain(row) for at in moments for row in self._rows[at].values())
+        return moments if is_plain and not any(map(self.killed, moments)) else None
+
+    def check(self, records: pa.Table) -> pa.Table:
         """Return records with the recorded measurements. Raises ForkError if one differs from its record otherwise."""
-        rows = self.at(at_us)
+        moments = pc.cast(records["observed_at"], pa.int64()).to_pylist()
+        golem_ids, ticks = (records[name].to_pylist() for name in ("golem_id", "tick"))
+        rows = [self.at(at).get(golem_id) for at, golem_id in zip(moments, golem_ids, strict=True)]
         measured: dict[str, list[Any]] = {}
         for name in MEASURED:
-            own = zip(records["golem_id"].to_pylist(), records[name].to_pylist(), strict=True)
-            measured[name] = [rows[golem_id][name] if golem_id in rows else value for golem_id, value in own]
+            own = records[name].to_pylist()
+            measured[name] = [value if row is None else row[name] for row, value in zip(rows, own, strict=True)]
         records = with_columns(records, **measured)
         digests = digest_column(row_digests(records)).to_pylist()
-        for golem_id, tick, digest in zip(
-            *(records[n].to_pylist() for n in ("golem_id", "tick")), digests, strict=True
-        ):
-            if golem_id in rows and rows[golem_id]["content_hash"] != digest:
+        for golem_id, tick, row, digest in zip(golem_ids, ticks, rows, digests, strict=True):
+            if row is not None and row["content_hash"] != digest:
                 raise ForkError(
-                    golem_id, tick, "is on record with other content: live on with the same market and policy"
+                    golem_id, tick, "is on record with other content: run it with the same market and policy"
                 )
         return records
+
+
+def _is_plain(row: Mapping[str, Any]) -> bool:
+    clocks = row["clocks"]
+    return clocks is not None and not (
+        row["active_interventions"] or clocks["dropped_at_us"] or clocks["calls_sent"] is not None
+    )
 
 
 def without(golem_ids: Iterable[str], records: pa.Table) -> pa.Table:

@@ -169,11 +169,41 @@ def test_a_high_steer_cancels_the_calls_behind_the_one_in_flight(tmp_path: Path)
 
 @pytest.mark.row("HB-11")
 def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
-    market = market_of(60)
-    records, _ = lived(opened(tmp_path / "home"), run_of(market, killed=lambda: True))
+    market, stores, thrown = market_of(60), opened(tmp_path / "home"), [True]
+
+    def ends(live: LiveRun, tick: LiveTick) -> None:
+        if tick.records["tick"].to_pylist() == [5]:
+            live.stop()
+
+    run = run_of(market, killed=lambda: thrown[0])
+    records, _ = lived(stores, run, on_tick=ends)
     first = records.slice(0, 1).to_pylist()[0]
     assert [a["block_reason"] for a in first["actions"]] == ["a safety constraint blocked this call"]
     assert first["clocks"]["calls_sent"] == 0
+    thrown[0] = False  # a resumed run lives the recorded ticks with the switch of their time
+    records, _ = lived(stores, run)
+    assert [row["anomalies"] != [] for row in records.slice(0, 6).to_pylist()] == [True] * 5 + [False]
+    assert "add_liquidity" in {a["action_type"] for row in records.to_pylist() for a in row["actions"]}
+
+
+@pytest.mark.row("HB-11")
+def test_a_resumed_run_lives_whole_cycles_in_one_pass(tmp_path: Path) -> None:
+    market, again = market_of(190), list[int]()
+    whole, _ = lived(opened(tmp_path / "whole"), run_of(market))
+    stores = opened(tmp_path / "stopped")
+
+    def ends(live: LiveRun, tick: LiveTick) -> None:
+        if tick.records["tick"].to_pylist() == [110]:
+            live.stop()
+
+    def noted(live: LiveRun, tick: LiveTick) -> None:
+        again.extend(tick.records["tick"].to_pylist() if tick.is_replay else [])
+
+    lived(stores, run_of(market), on_tick=ends)
+    records, _ = lived(stores, run_of(market), on_tick=noted)
+    assert again == list(range(101, 111))  # the first two cycles passed at once
+    assert records.select(COMPARED) == whole.select(COMPARED)
+    assert digests(stores, "cycles")
 
 
 @pytest.mark.row("HB-18")
