@@ -620,7 +620,7 @@ FAULTS = (
     Fault("a steer counts again after a kill", "HB-11", _LIVE, "each.steer.steer_id not in self._past.steer_ids",
           "each.steer.steer_id", RESUMED),
     Fault("a resumed run compares nothing", "HB-11", "runtime/live/recorded_life.py",
-          'rows[golem_id]["content_hash"] != digest', "not digest", RESUMED),
+          'row["content_hash"] != digest', "not digest", RESUMED),
     Fault("four ticks wait", "HB-18", "policy/agent.py", "pending_ticks_max: PositiveCount = setting(3",
           "pending_ticks_max: PositiveCount = setting(4", DROPPED),
     Fault("probes of dropped ticks are lost", "HB-18", "heartbeat/step.py",
