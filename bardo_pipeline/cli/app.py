@@ -80,6 +80,7 @@ _MODULES = {
         "bundle waive": "waive_warning",
     },
     "fleet.fleet_commands": {"demo": "demo", "run": "run", "ui": "ui"},
+    "fleet.live_commands": {"live": "live", "steer": "steer"},
 }
 """Module of this package -> words of a command or group -> its name there; a group comes before its commands."""
 

@@ -113,19 +113,19 @@ class Choice:
 
 def choose(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array, recall: Recall, policy: Policy,
-    settling: BoolArray | None = None, memory: Recollection | None = None,
+    settling: BoolArray | None = None, memory: Recollection | None = None, cut: refusals.Cut | None = None,
 ) -> Choice | None:  # fmt: skip
     """Let golems at T1 and T2 deliberate, act and pay for it; None if the gate passed no golem.
 
     settling: golems whose loan is being liquidated; they defer their action to the next deliberation. memory: what
-    these golems retrieved; None: nothing.
+    these golems retrieved; None: nothing. cut: where the calls of this tick end; None: all are sent.
     """
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):
         return None
     deep = tier[golem] == 2
     liquidating = np.zeros(len(golem), bool) if settling is None else settling[golem]
-    choice, plan = considered(fleet, tape, t, sight, golem, deep, recall, policy, liquidating, memory)
+    choice, plan = considered(fleet, tape, t, sight, golem, deep, recall, policy, liquidating, memory, cut)
     _price(choice, deep, policy)
     permits = issue(fleet, tape, t, golem, choice.action, choice.status, deep, policy)
     execute(fleet, tape, t, sight, choice, plan, permits, recall, policy)
@@ -160,7 +160,7 @@ def _defer_unpermitted(choice: Choice, allowed: BoolArray) -> None:
 
 def considered(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, golem: Int64Array, deep: BoolArray, recall: Recall, policy: Policy,
-    liquidating: BoolArray, memory: Recollection | None,
+    liquidating: BoolArray, memory: Recollection | None, cut: refusals.Cut | None = None,
 ) -> tuple[Choice, Plan]:  # fmt: skip
     """Return the choices of these golems (positions) and their plans, without acting.
 
@@ -172,7 +172,7 @@ def considered(
     choice.lesson_weight = lesson_weight(memory, recall, len(golem))
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    _check(fleet, tape, t, sight, choice, plan, deep, liquidating, policy)
+    _check(fleet, tape, t, sight, choice, plan, deep, liquidating, policy, cut)
     return choice, plan
 
 
@@ -271,7 +271,7 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
 
 def _check(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
-    policy: Policy,
+    policy: Policy, cut: refusals.Cut | None,
 ) -> None:  # fmt: skip
     """Simulate (T2), validate (T1 and T2), and apply the slippage on inclusion.
 
@@ -289,6 +289,7 @@ def _check(
     pool_limits = np.full(len(golem), refusals.ppm_of(cage.pool_share_max))
     pool_ppm = np.ceil(pool_share * 1e6).astype(np.int64)
     stops: tuple[refusals.Stop, ...] = (
+        *(() if cut is None else cut.stops(golem)),
         (forbidden_protocol, BLOCKED, refusals.PROTOCOL, nothing, nothing),
         (liquidating, DEFERRED, refusals.LIQUIDATION, nothing, nothing),
         (deep & (plan.expected_slip > limit), BLOCKED, refusals.SIMULATION, plan.expected_slip, limits),
@@ -304,6 +305,8 @@ def _check(
         choice.status[hit], choice.why[hit] = status, why
         choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
     sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
+    if cut is not None:
+        cut.note(golem[sent])
     choice.gas_micros = np.where(sent, plan.gas, 0)
     choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
     choice.expected_slip_ppm = plan.expected_slip

@@ -5,6 +5,7 @@ Source: architecture ("The fleet steps as columns over golems"); MEM (reserve), 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -428,6 +429,15 @@ class Fleet:
     def grant(self, i: int, loan: LoanGranted) -> None:
         """Allow golem i to borrow on these terms."""
         self.loan_ratio[i], self.collateral_asset[i] = loan.loan_to_value, ASSETS.index(loan.collateral)
+
+    def copied(self) -> Fleet:
+        """Return a fleet with the same golems and copies of their state."""
+        twin = copy.copy(self)
+        twin.golem_ids, twin.births = list(self.golem_ids), list(self.births)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(twin, name, value.copy())
+        return twin
 
     def keep(self, mask: BoolArray) -> None:
         """Remove the golems outside the mask."""

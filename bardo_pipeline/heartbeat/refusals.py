@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +16,8 @@ STATUS = ("executed", "blocked", "deferred", "reverted")
 (
     NO_REFUSAL, WARNING, SIMULATION, POOL_SHARE, VALUE_SHARE, GAS_AVAILABLE, GAS_HOURLY, SLIPPAGE, PROTOCOL,
     LIQUIDATION, DEBT_RATIO, BORROW_RATE, GAS_OVER_BONUS, SIMULATED_LOSS, KELLY, EXPOSURE, DRAWDOWN, EXIT_SLIPPAGE,
-    LOAN_HEALTH, ACCURACY, NO_PERMIT,
-) = range(21)  # fmt: skip
+    LOAN_HEALTH, ACCURACY, NO_PERMIT, CANCELLED, RESTRICTED,
+) = range(23)  # fmt: skip
 
 REFUSALS: tuple[tuple[str, ...], ...] = (
     (),
@@ -39,11 +41,36 @@ REFUSALS: tuple[tuple[str, ...], ...] = (
     ("risk engine: debt of ", " ppm of what the collateral bears is above the limit of ", " ppm"),
     ("accuracy gate: ", " ppm of the predictions missed, above the limit of ", " ppm"),
     ("its permit does not allow this action now",),
+    ("the owner's steer cancelled this call",),
+    ("a safety constraint blocked this call",),
 )
 """Words of each reason: around its two numbers, or alone."""
 
 Stop = tuple[BoolArray, int, int, Int64Array, Int64Array]
 """(stopped golems, status, reason, size, limit)."""
+
+
+@dataclass
+class Cut:
+    """Where the calls of a tick end before their time, [golems].
+
+    left: calls that may still be sent; each sent call takes one. why: CANCELLED or RESTRICTED, NO_REFUSAL for no cut.
+    """
+
+    left: Int64Array
+    why: Int64Array
+
+    def stops(self, golem: Int64Array) -> tuple[Stop, ...]:
+        """Return the stops of the next call of these golems."""
+        nothing = np.zeros(len(golem), np.int64)
+        ends = self.left[golem] <= 0
+        return tuple(
+            (ends & (self.why[golem] == why), BLOCKED, why, nothing, nothing) for why in (CANCELLED, RESTRICTED)
+        )
+
+    def note(self, golem: Int64Array) -> None:
+        """Count a sent call of these golems."""
+        self.left[golem] -= 1
 
 
 def refusal_texts(reason: Int64Array, size: Int64Array, limit: Int64Array) -> pa.Array:

@@ -31,7 +31,8 @@ from bardo_pipeline.heartbeat.probes import Probes, evaluate
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection, recollect
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers
-from bardo_pipeline.heartbeat.refusals import EXECUTED
+from bardo_pipeline.heartbeat.refusals import EXECUTED, Cut
+from bardo_pipeline.heartbeat.rhythm.pending_ticks import merged
 from bardo_pipeline.heartbeat.safety.decision_cache import Lookup, forget_regime, look_up
 from bardo_pipeline.heartbeat.safety.spending import NO_MODEL, band_of, begin_day, lowered
 from bardo_pipeline.heartbeat.threats import threat_now
@@ -43,11 +44,17 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Interventions:
-    """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems]."""
+    """Owner interventions due this tick, and golems whose chain was reorganised (None: none); [golems].
+
+    dropped: probes of ticks that were dropped since the tick before, oldest first. cut: where the calls of this tick
+    end; None: all are sent.
+    """
 
     steer: BoolArray
     follow_up: Int64Array
     reorg: BoolArray | None = None
+    dropped: tuple[Probes, ...] = ()
+    cut: Cut | None = None
 
     @classmethod
     def none(cls, golems: int) -> Self:
@@ -83,20 +90,14 @@ def step(
     -------
     cause of death by golem: a position in CAUSES, -1 for survivors
     """
-    fleet.tick += fleet.alive
-    loans = grow(fleet, tape, t, policy)
-    sight = observe.observe(fleet, tape, t, policy)
-    age_payments(fleet, tape, t, policy)
-    begin_day(fleet, int(tape.at_us[t]))
+    loans, sight, seen, threat, probes = _sense(fleet, tape, t, recall, policy, killed)
     out.put(at, **_fields(fleet, "allotted", "partitions", "hourly"))
     out.put(at, **_fields(fleet, "liquidity", "fees", "idle", "lower", "upper", "opened_tick"))
-    seen = observe.compare(fleet, tape, t, sight, policy)
-    threat = threat_now(fleet, int(tape.at_us[t]), policy)
-    probes = _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
+    interventions = interventions or Interventions.none(fleet.size)
+    probes = merged(probes, interventions.dropped) if interventions.dropped else probes
     effects = judge(fleet, tape, t, policy)
     _put_senses(out, at, sight, seen, probes, effects)
     _put_trials(out, at, judge_choices(fleet, tape, t, sight, policy))
-    interventions = interventions or Interventions.none(fleet.size)
     is_learned = policy.gate.mode == "learned"
     signals = expert_signals(fleet, tape, t, seen, probes, policy) if is_learned else None
     is_routed = is_learned and policy.triage.mode == "routed"
@@ -109,7 +110,7 @@ def step(
     _put_routing(out, at, fleet, routing, policy)
 
     _put_loans(out, at, fleet, loans)
-    memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy)
+    memory, choice, found = _deliberate(fleet, tape, t, sight, waking, loans, recall, policy, interventions.cut)
     _put_thoughts(out, at, memory, choice, loans)
     if weighing is not None:
         out.put(at, gating_found=found)
@@ -136,6 +137,25 @@ def _is_decided(waking: Waking, weighing: Weighing | None, routing: Routing | No
         return np.zeros(len(waking.tier), bool)
     decided = weighing.decided & (waking.settling == 0) & (waking.tier == waking.wanted)
     return decided & (True if routing is None else ~routing.woke)
+
+
+def look(fleet: Fleet, tape: Tape, t: int, *, recall: Recall, policy: Policy, killed: bool) -> Probes:
+    """Return the probes of a tick that is not executed. The fleet keeps its state."""
+    return _sense(fleet.copied(), tape, t, recall, policy, killed)[-1]
+
+
+def _sense(
+    fleet: Fleet, tape: Tape, t: int, recall: Recall, policy: Policy, killed: bool
+) -> tuple[LoanActs | None, Sight, Comparison, Float64Array, Probes]:
+    """Begin a tick: let loans grow, observe, compare with predictions, and probe; return loans to probes."""
+    fleet.tick += fleet.alive
+    loans = grow(fleet, tape, t, policy)
+    sight = observe.observe(fleet, tape, t, policy)
+    age_payments(fleet, tape, t, policy)
+    begin_day(fleet, int(tape.at_us[t]))
+    seen = observe.compare(fleet, tape, t, sight, policy)
+    threat = threat_now(fleet, int(tape.at_us[t]), policy)
+    return loans, sight, seen, threat, _probe(fleet, tape, t, sight, seen, threat, killed, recall, policy)
 
 
 @dataclass
@@ -247,19 +267,19 @@ def _optional(weighing: Weighing, routing: Routing | None) -> BoolArray:
 
 def _deliberate(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, waking: Waking, loans: LoanActs | None, recall: Recall,
-    policy: Policy,
+    policy: Policy, cut: Cut | None,
 ) -> tuple[Recollection | None, Choice | None, BoolArray]:  # fmt: skip
     """Let woken golems retrieve, decide and act, on their loans too; count their thoughts for attention.
 
     Return what they retrieved and chose, None if the gate passed no golem, and the golems that found something to do:
     an executed action, or a decision that priors changed.
     """
-    borrow(fleet, tape, t, waking.tier, loans, policy)
+    borrow(fleet, tape, t, waking.tier, loans, policy, cut)
     settling = None if loans is None else loans.action == LIQUIDATED
     memory = recollect(fleet, tape, t, sight.score, waking.tier, waking.error, recall, policy)
-    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory)
-    repay(fleet, tape, t, waking.tier, loans, policy)
-    guard_health(fleet, tape, t, waking.tier, loans, policy)
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling, memory, cut)
+    repay(fleet, tape, t, waking.tier, loans, policy, cut)
+    guard_health(fleet, tape, t, waking.tier, loans, policy, cut)
     found = np.zeros(fleet.size, bool)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)

@@ -15,7 +15,7 @@ from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.curator.causality.variables import readings_of, return_spread, standardised
 from bardo_pipeline.market.chain_events import ChainEvents, chain_events
 from bardo_pipeline.market.market import Market, Reserves
-from bardo_pipeline.market.regime import features, schedule
+from bardo_pipeline.market.regime import Features, features, schedule
 from bardo_pipeline.market.return_topology import returns_distance
 from bardo_pipeline.market.uniswap_v3 import sqrt_price
 from bardo_pipeline.mortality.random_streams import STREAM_EXPLORE, seed_of, uniform
@@ -91,10 +91,14 @@ class Tape:
         return uniform(np.array([seed_of(self.market.name)]), self.at_us, STREAM_EXPLORE)
 
 
-def tape_of(market: Market, policy: Policy) -> Tape:
-    """Return the tape of a market under a policy."""
-    computed, gating = features(market, policy), policy.gating
-    bar = schedule(market, computed)
+def tape_of(market: Market, policy: Policy, bars: Int64Array | None = None, computed: Features | None = None) -> Tape:
+    """Return the tape of a market under a policy.
+
+    bars: those at which golems tick, ascending from bar 0; None: the schedule of the regimes. A tick covers the bars
+    since the tick before, so that a dropped tick loses no fees. computed: features of this market, if they are known.
+    """
+    computed, gating = computed or features(market, policy), policy.gating
+    bar = schedule(market, computed) if bars is None else bars
     starts = np.r_[0, bar[:-1] + 1]
     low = np.minimum.reduceat(market.price_low, starts)[: len(bar)]
     high = np.maximum.reduceat(market.price_high, starts)[: len(bar)]

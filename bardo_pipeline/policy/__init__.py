@@ -13,6 +13,7 @@ from bardo_pipeline.policy.agent import (
     AffectPolicy,
     AnomalyPolicy,
     CagePolicy,
+    ClockPolicy,
     CostPolicy,
     CreditPolicy,
     DyingPolicy,
@@ -79,6 +80,7 @@ class Policy(Frozen):
     growth: GrowthPolicy = GrowthPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
+    clocks: ClockPolicy = ClockPolicy()
     gate: GatePolicy = GatePolicy()
     gating: GatingPolicy = GatingPolicy()
     triage: TriagePolicy = TriagePolicy()

@@ -60,6 +60,26 @@ class RegimePolicy(Frozen):
     slow_multiplier: Positive = setting(2.0, "interval multiplier while range-bound (canon 32)")
 
 
+class ClockPolicy(Operational):
+    """Clocks, queue and reads of a heartbeat in real time (HB adaptive clock, S12)."""
+
+    gamma_seconds_max: PositiveCount = setting(15, "interval of perception without a violation (HB adaptive clock)")
+    gamma_seconds_min: PositiveCount = setting(5, "shortest interval of perception (HB adaptive clock)")
+    violation_gain: Positive = setting(0.3, "gamma = gamma_seconds_max / (1 + gain x violations) (HB adaptive clock)")
+    pending_ticks_max: PositiveCount = setting(3, "ticks that wait; one more drops the oldest (HB S12)")
+    reads_per_minute_max: PositiveCount = setting(
+        24, "reads of the environment a minute; beyond, gamma gets the newest cached one (HB: about 24 calls)"
+    )
+    throttled_share: Unit = setting(
+        0.7, "share of the daily budget from which both clocks take their longest interval (HB S17, canon 37)"
+    )
+    follow_memory: Unit = setting(0.9, "P(b after a) = follow_memory x P + 0.1 when b follows a (HB S8)")
+    absent_decay: Unit = setting(0.99, "decay of P(c after a) when another call follows a (HB S8)")
+    follow_chance_min: Unit = setting(0.01, "probability at which a pair of calls is forgotten (HB S8)")
+    prefetch_chance_min: Unit = setting(0.7, "least probability of a read that is prefetched (HB S8)")
+    prefetch_max: PositiveCount = setting(3, "reads that are prefetched with one call (HB S8)")
+
+
 class GatePolicy(Frozen):
     """The deliberation gate: weights of prediction error, threshold, tiers (HB S3-S5)."""
 

@@ -59,8 +59,8 @@ def _clean(value: float) -> float:
 class Clock(Section):
     """The three clocks (HB, "The Adaptive Clock")."""
 
-    gamma_min_interval_secs: int = _read_by(NOT_READ, 5, "shortest interval of perception (HB)", **_SECONDS)
-    gamma_max_interval_secs: int = _read_by(NOT_READ, 15, "longest interval of perception (HB)", **_SECONDS)
+    gamma_min_interval_secs: int = _sets("clocks.gamma_seconds_min", "shortest interval of perception (HB)", **_SECONDS)
+    gamma_max_interval_secs: int = _sets("clocks.gamma_seconds_max", "longest interval of perception (HB)", **_SECONDS)
     theta_min_interval_secs: int = _sets(
         "regime.interval_seconds_min", "shortest interval between two ticks (HB)", ge=1, le=86_400
     )

@@ -120,6 +120,8 @@ _REFUSALS = (
     ),
     (re.compile(r"accuracy gate: (\d+) ppm of the predictions missed, above the limit of (\d+) ppm"), "blocked"),
     (re.compile(r"its permit does not allow this action now"), "deferred"),
+    (re.compile(r"the owner's steer cancelled this call"), "blocked"),
+    (re.compile(r"a safety constraint blocked this call"), "blocked"),
 )
 _VALUE_SHARE, _AVAILABLE, _HOURLY = 3, 4, 5
 

@@ -98,22 +98,28 @@ class FleetRun(Cohort):
                     continue
                 break
             stop = min(start + span, self.tape.ticks)
-            dead = self._chunk(start, stop, self._apply_retractions(start))
-            heirs = self._bury(dead, stop) if dead else []
-            if heirs:
-                self._welcome(heirs, self._boundary(stop))
-            if stop < self.tape.ticks and (births := self._replicants.sent(self.fleet, self.mind)):
-                self._welcome(births, self._boundary(stop))
-            if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
-                self._commit()
-                if self.run.exchange is not None:
-                    self.run.exchange()
-            if self.run.back_up is not None:
-                self.run.back_up()
+            self._end_chunk(start, stop, self._chunk(start, stop, self._apply_retractions(start)))
             counts = (self.births, self.deaths, self.published, self.refused)
             on_progress(Progress(stop, self.tape.ticks, self.records, self.fleet.size, *counts))
         self._commit()
         return self._ending()
+
+    def _end_chunk(self, start: int, stop: int, dead: dict[str, int]) -> None:
+        """Complete the deaths of a chunk, welcome heirs and replicants, and commit, exchange and back up what is due.
+
+        dead: causes of death by golem.
+        """
+        heirs = self._bury(dead, stop) if dead else []
+        if heirs:
+            self._welcome(heirs, self._boundary(stop))
+        if stop < self.tape.ticks and (births := self._replicants.sent(self.fleet, self.mind)):
+            self._welcome(births, self._boundary(stop))
+        if start // self.context.policy.curator.cycle_ticks % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
+            self._commit()
+            if self.run.exchange is not None:
+                self.run.exchange()
+        if self.run.back_up is not None:
+            self.run.back_up()
 
     def _ending(self) -> Ending:
         no_entry = state_no_entry(self.entries, self.tape, self.run.founding, self.context.policy)
@@ -270,7 +276,7 @@ class FleetRun(Cohort):
 
         chunk, cause = self.step_chunk(start, stop, due, killed=self.run.killed, oracle=self.run.oracle)
         dead = {self.fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
-        in_force = _lists("active_interventions", due_rows, chunk.out)
+        in_force = lists_by_place("active_interventions", due_rows, chunk.out)
         records = records_of(replace(chunk, mutations=self._mutations(chunk.out), interventions=in_force))
         self.segment += 1
         self.context.log.append(
@@ -311,7 +317,7 @@ class FleetRun(Cohort):
     def _mutations(self, out: Buffers) -> pa.Array | None:
         """Build the last closed cycle's changes to each grimoire, for the first record after it."""
         rows = {i * out.ticks: self._learned.get(g, []) for i, g in enumerate(self.fleet.golem_ids)}
-        return _lists("grimoire_mutations", rows, out)
+        return lists_by_place("grimoire_mutations", rows, out)
 
     def _curate(self, records: pa.Table, dead: dict[str, int]) -> None:
         """Close the cycles of golems that finished one or died in one."""
@@ -388,7 +394,7 @@ class FleetRun(Cohort):
         return self.moment(min(stop, self.tape.ticks - 1))
 
 
-def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) -> pa.Array | None:
+def lists_by_place(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) -> pa.Array | None:
     """Build the record field `name` from lists of structs by position in the buffers; None if all are empty."""
     if not any(rows.values()):
         return None

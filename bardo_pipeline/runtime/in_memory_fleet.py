@@ -28,7 +28,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
-from bardo_pipeline.heartbeat.recall_table import recall_of, with_priors
+from bardo_pipeline.heartbeat.recall_table import Recall, recall_of, with_priors
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
 from bardo_pipeline.heartbeat.step import Interventions, Overseer, step
@@ -136,10 +136,7 @@ class Cohort:
 
         interventions: tick -> those due. killed, oracle: as in `Run`.
         """
-        fleet, policy = self.fleet, self._policy
-        at_us = int(self.tape.at_us[start])
-        recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
-        recall = with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy, self._belief_credits)
+        fleet, policy, recall = self.fleet, self._policy, self.recall_at(start)
         out, cause = Buffers(fleet.size, stop - start), np.full(fleet.size, -1)
         for t in range(start, stop):
             died = step(
@@ -151,6 +148,13 @@ class Cohort:
                 out.cut(t - start + 1)
                 break
         return Chunk(out, self.tape, start, fleet.golem_ids, recall, self._derivation_id, policy), cause
+
+    def recall_at(self, start: int) -> Recall:
+        """Return what the golems can retrieve in the chunk that begins at this position of the tape."""
+        fleet, policy = self.fleet, self._policy
+        at_us = int(self.tape.at_us[start])
+        recall = recall_of(self.mind.state, fleet.golem_ids, at_us, self.names, policy, self.credits)
+        return with_priors(recall, self.priors(), fleet.golem_ids, at_us, self.names, policy, self._belief_credits)
 
     def close_cycles(self, records: pa.Table, upto: dict[str, int]) -> Curation:
         """Curate closed cycles up to `upto`, credit their retrievals, qualify their failures, and dream.

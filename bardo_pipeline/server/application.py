@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +31,7 @@ from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerEr
 from bardo_pipeline.events.custody.authority import NO_GOLEM
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
 from bardo_pipeline.server import reading
 from bardo_pipeline.server.browser_pages import BrowserPages
 from bardo_pipeline.server.callers import Caller, Doorkeeper
@@ -56,6 +58,7 @@ from bardo_pipeline.server.parameters import (
     RecordsParameters,
     ReportParameters,
     SearchParameters,
+    SteerParameters,
     WarningsParameters,
 )
 from bardo_pipeline.server.reading import REPORTS, Reply
@@ -66,6 +69,7 @@ from bardo_pipeline.server.warm_home import Batches, Freshness, WarmHome, each_a
 from bardo_pipeline.storage.intake.accept_or_refuse import record_events
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.journal.event_writer import Ack
+from bardo_pipeline.storage.operations.live_files import SteerFolder
 from bardo_pipeline.tools.catalogue import TOOLS
 
 BODY_BYTES_MAX = {"": 1_048_576, "/v1/records": 16_777_216, "/v1/texts": 16_777_216, "/v1/events": 16_777_216}
@@ -84,6 +88,8 @@ OPERATIONS = (
     Operation("GET", "/v1/golems/{golem_id}/advice", "Rules that hold in a situation.", AdviceParameters),
     Operation("POST", "/v1/golems/{golem_id}/experiences", "Append the record of a report.", ReportParameters),
     Operation("POST", "/v1/golems/{golem_id}/drafts", "Record of a report, for its golem to sign.", ReportParameters),
+    Operation("POST", "/v1/golems/{golem_id}/steers", "Steer a golem of a live run.", SteerParameters, creates=True),
+    Operation("GET", "/v1/live", "Golems of live runs in view, as of their last tick."),
     Operation("GET", "/v1/ask", "Entries of a golem that answer a question.", AskParameters, has_table=True),
     Operation("POST", "/v1/ask", "As GET, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
@@ -98,6 +104,7 @@ OPERATIONS = (
     Operation("GET", "/openapi.json", "This document.", media="application/json", is_open=True),
     Operation("GET", "/metrics", "Figures of the status and counts of requests for Prometheus.", media="text/plain"),
     Operation("GET", "/", "Page of the home for a browser, which gives a token first.", media="text/html"),
+    Operation("GET", "/live", "Page of the golems of live runs, which follows them.", media="text/html"),
     Operation("GET", "/docs/data/{path}", "Data Docs of all runs.", media="text/html"),
     Operation("GET", "/docs/dbt/", "dbt docs of the marts.", media="text/html"),
 )
@@ -177,6 +184,7 @@ class Application:
             ("/v1/ask", self._reads(AskParameters, reading.ask_reply), "GET POST"),
             ("/v1/search", self._reads(SearchParameters, reading.search_reply), "GET POST"),
             ("/", self._pages.home, "GET POST"),
+            ("/live", self._pages.live, "GET"),
             ("/docs/data/{path:path}", self._pages.data_docs, "GET"),
             ("/docs/dbt/", self._pages.dbt_docs, "GET"),
             ("/healthz", self.healthz, "GET"),
@@ -191,6 +199,8 @@ class Application:
             (f"{one}/advice", self._reads(AdviceParameters, reading.advice_reply), "GET"),
             (f"{one}/experiences", self.experiences, "POST"),
             (f"{one}/drafts", self.drafts, "POST"),
+            (f"{one}/steers", self.steers, "POST"),
+            ("/v1/live", self._reads(NoParameters, reading.live_reply), "GET"),
             (one, self._reads(NoParameters, reading.golem_reply), "GET"),
             ("/v1/lineage", self._reads(LineageParameters, reading.lineage_reply), "GET"),
             *(
@@ -360,6 +370,14 @@ class Application:
         reports = await self._warm.run(lambda: reports_in(body, is_lines=is_lines))
         fresh = await self._writable(_caller(request).owner, frozenset((golem_id,)))
         return json_response({"records": await self._recorder.draft(golem_id, reports), "freshness": fresh})
+
+    async def steers(self, request: Request) -> Response:
+        """Leave a steer for the live run of a golem in view."""
+        given, golem_id = await _given(request, SteerParameters), _golem(request)
+        fresh = await self._writable(_caller(request).owner, frozenset((golem_id,)))
+        steer = Steer(secrets.token_hex(8), golem_id, given.severity == "high", given.intent)
+        await self._warm.run(lambda: SteerFolder(self._warm.home).send(steer))
+        return json_response({"golem_id": golem_id, "steer_id": steer.steer_id, "freshness": fresh}, 201)
 
     async def events(self, request: Request) -> Response:
         """Append signed life events of golems in view, by the rules of the spool."""

@@ -23,14 +23,14 @@ from bardo_pipeline.server.documents import (
     without_remote_files,
 )
 from bardo_pipeline.server.door import COOKIE
-from bardo_pipeline.server.page import SECURITY, overview_page, sign_in_page
+from bardo_pipeline.server.page import SECURITY, live_page, overview_page, sign_in_page
 from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 
 _SESSION = timedelta(hours=12)
 """Time after which a browser gives its token again."""
 
-_DOCUMENTS = ("/docs/data/", "/docs/dbt/")
+_DOCUMENTS = ("/docs/data/", "/docs/dbt/", "/live")
 """Pages, beside the home's, to which a browser returns when it has given a token. Links of Dagster lead to them."""
 
 
@@ -49,6 +49,14 @@ class BrowserPages:
             return caller
         shown = await self._warm.read(caller.owner, lambda context: reading.overview(self._warm, context))
         return HTMLResponse(overview_page(shown), 200, SECURITY)
+
+    async def live(self, request: Request) -> Response:
+        """Show the golems of live runs; the browser asks again each second, because the page runs no script."""
+        caller = self._reader(request)
+        if isinstance(caller, Response):
+            return caller
+        golems = await self._warm.read(caller.owner, reading.live_golems)
+        return HTMLResponse(live_page(golems), 200, {**SECURITY, "refresh": "1"})
 
     def _reader(self, request: Request) -> Caller | Response:
         """Return the caller of a page by its header or session; without a valid one, the form that asks for a token."""

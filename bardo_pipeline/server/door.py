@@ -28,7 +28,7 @@ from bardo_pipeline.server.warm_home import StatedFreshness
 logger = logging.getLogger("bardo.server")
 
 COOKIE = "bardo_session"
-OPEN_PATHS = re.compile(r"/|/docs/.*|/healthz|/openapi\.json|/favicon\.ico", re.DOTALL)
+OPEN_PATHS = re.compile(r"/|/live|/docs/.*|/healthz|/openapi\.json|/favicon\.ico", re.DOTALL)
 """Paths that need no header with a token: a browser reads pages with its session, the others need none."""
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -5,7 +5,7 @@ The page loads nothing: no script, no font and no image. Each text is escaped, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from html import escape
@@ -79,7 +79,8 @@ def overview_page(home: Overview) -> str:
         f"<h1>{escape(home.title)}</h1>",
         f"<p>As of {escape(as_of)}, cycle {home.cycle:,}, log version {home.log_version:,}; "
         f"{home.lag_ticks:,} recorded ticks are not derived.</p>",
-        '<p><a href="/docs/data/">Data Docs</a> of bundles, <a href="/docs/dbt/">dbt docs</a> of marts</p>',
+        '<p><a href="/docs/data/">Data Docs</a> of bundles, <a href="/docs/dbt/">dbt docs</a> of marts, '
+        '<a href="/live">live golems</a></p>',
         "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts) + "</dl>",
         "<h2>Cost a day</h2>",
         _bars([(f"{day:%m-%d}", micros / 1e6, f"{day}: ${micros / 1e6:,.4f}")
@@ -100,6 +101,33 @@ def overview_page(home: Overview) -> str:
     if len(home.golems) > GOLEMS_SHOWN:
         parts.append(f"<p>{len(home.golems) - GOLEMS_SHOWN:,} more: <code>GET /v1/golems</code> lists all.</p>")
     return _document(home.title, "\n".join(parts))
+
+
+def live_page(golems: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page of the golems of live runs as HTML: state, phase, mood, position, last decisions, budget."""
+    states = [
+        (golem["golem_id"], f"{golem['tick']:,}", golem["at"][:19].replace("T", " "), golem["state"], golem["phase"],
+         f"{golem['emotion']} ({', '.join(f'{value:+.2f}' for value in golem['mood'])})", f"{golem['vitality']:.0%}",
+         f"{golem['net_asset_value_micros'] / 1e6:,.2f}", "; ".join(golem["positions"]) or "none",
+         f"{golem['spent_share']:.0%}",
+         "-" if golem["prefetch_hit_rate"] is None else f"{golem['prefetch_hit_rate']:.0%}")
+        for golem in golems
+    ]  # fmt: skip
+    decisions = [
+        (golem["golem_id"], f"{each['tick']:,}", each["decision"], each["reason"],
+         "; ".join([*each["actions"], *(f"steer: {intent}" for intent in each["steers"])]))
+        for golem in golems for each in golem["decisions"]
+    ]  # fmt: skip
+    names = ["golem", "tick", "market time", "state", "phase", "mood", "vitality", "worth $", "position",
+             "day's budget", "prefetch hits"]  # fmt: skip
+    parts = [
+        "<h1>Live golems</h1>",
+        _table(names, states, numbers={1, 6, 7, 9, 10}) or "<p>No live run: <code>bardo live</code> starts one.</p>",
+        "<h2>Last decisions</h2>" if decisions else "",
+        _table(["golem", "tick", "decision", "reason", "actions and steers"], decisions, numbers={1}),
+        '<p><a href="/">The home</a></p>',
+    ]
+    return _document("Live golems", "\n".join(parts))
 
 
 def sign_in_page(fault: str | None = None, page: str = "/") -> str:

@@ -137,6 +137,13 @@ class BirthParameters(Parameters):
     at: Moment | None = Field(None, description="Moment of birth, not after the first record; now by default.")
 
 
+class SteerParameters(Parameters):
+    """An owner's intervention for a golem of a live run."""
+
+    intent: str = Field(min_length=1, max_length=1_000, description="What the golem shall consider.")
+    severity: Literal["high", "low"] = Field("high", description="A low one is a follow-up: it interrupts no call.")
+
+
 class GolemParameters(Parameters):
     """A golem."""
 

@@ -72,6 +72,8 @@ from bardo_pipeline.server.parameters import (
     WarningsParameters,
 )
 from bardo_pipeline.server.warm_home import WarmHome
+from bardo_pipeline.storage.log.owner_log import golems_in_view
+from bardo_pipeline.storage.operations.live_files import read_views
 
 
 class Asked(NamedTuple):
@@ -188,6 +190,18 @@ def golems_table(context: DerivationContext) -> pa.Table:
 def golems_reply(asked: Asked, given: NoParameters) -> Reply:
     """List the golems of the view."""
     return Reply({}, asked.warm.result(asked.context, "golems", golems_table), "golems")
+
+
+def live_reply(asked: Asked, given: NoParameters) -> Reply:
+    """List the golems of live runs in view, as of their last tick."""
+    return Reply({"golems": live_golems(asked.context)})
+
+
+def live_golems(context: DerivationContext) -> list[dict[str, Any]]:
+    """Return the golems of live runs that the owner of this context may see."""
+    golems = read_views(context.home)
+    in_view = golems_in_view(context.log, [golem["golem_id"] for golem in golems])
+    return [golem for golem in golems if in_view is None or golem["golem_id"] in in_view]
 
 
 def golem_reply(asked: Asked, given: NoParameters) -> Reply:

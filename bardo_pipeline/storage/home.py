@@ -109,6 +109,7 @@ class Home:
         self.journal = root / "journal"
         self.leases = root / "leases"
         self.spool = root / "spool"
+        self.live = root / "live"
         self.quarantine = root / "log" / "quarantine"
         self.keys = root / "keys"
         self.conversations = root / "conversations"

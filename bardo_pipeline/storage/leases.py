@@ -89,6 +89,15 @@ def leased(home: Home, golem_ids: Collection[str]) -> dict[str, str]:
     return reasons
 
 
+def holder_of(home: Home, golem_id: str) -> str | None:
+    """Return the writer that holds a golem's lease; None without a living one."""
+    path = lease_path(home, golem_id)
+    with suppress(FileNotFoundError):
+        if locks.is_held(path):
+            return _holder(path)
+    return None
+
+
 def stale_leases(home: Home) -> list[Path]:
     """Return the leases of dead writers."""
     paths = []

@@ -57,6 +57,19 @@ ITEMISED = (
 TURNED = "tests/unit/heartbeat/test_after_turn.py"
 
 
+LIVE = "tests/scenario/runtime/test_live_run.py"
+STATES = "tests/property/heartbeat/test_heartbeat_states.py"
+STEERED = (f"{LIVE}::test_a_steer_takes_effect_by_the_state_in_which_it_arrives",)
+CUT = (f"{LIVE}::test_a_high_steer_cancels_the_calls_behind_the_one_in_flight",)
+RESUMED = (f"{LIVE}::test_a_killed_run_lives_its_recorded_ticks_again_and_goes_on",)
+DROPPED = (f"{LIVE}::test_a_slow_tick_drops_the_oldest_due_ticks_and_merges_their_probes",)
+THROTTLED = (f"{LIVE}::test_clocks_slow_down_near_the_budget_and_reads_have_a_limit",)
+GUESSED = (f"{STATES}::test_a_golem_learns_which_read_follows_and_prefetches_no_write",)
+PREFETCHED = (f"{LIVE}::test_prefetched_reads_are_asked_for_and_save_time",)
+_GUESSES = "heartbeat/rhythm/speculation.py"
+_LIVE, _HEART, _RATES = "runtime/live/live_run.py", "runtime/live/heart.py", "heartbeat/rhythm/pulse_rates.py"
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault: ledger row, file below bardo_pipeline, old and new text, and tests (files or ids) that kill it."""
@@ -393,7 +406,7 @@ FAULTS = (
           (f"{RECALL}::test_a_retrieval_that_helped_raises_an_entry_and_its_access_refreshes_it",)),
     # scars and propositions
     Fault("priors do not reach the recall", "KAT-7", "runtime/in_memory_fleet.py",
-          "recall = with_priors(recall,", "with_priors(recall,",
+          "return with_priors(recall, self.priors(),", "return with_priors(recall, self.priors()[:0],",
           (f"{CREDITED}::test_a_record_names_the_propositions_that_its_golem_held_and_retrieved",)),
     Fault("failures are not qualified in life", "KAT-7", "runtime/in_memory_fleet.py",
           "self.failures.close(records, self._rules_of)", "pass",
@@ -675,4 +688,43 @@ FAULTS = (
           '    ("heartbeat", _heartbeat),\n    ("lifespan", _lifespan),\n',
           '    ("lifespan", _lifespan),\n    ("heartbeat", _heartbeat),\n',
           (f"{TURNED}::test_nine_subsystems_run_in_the_order_of_the_document_at_every_tick",)),
+    # the heartbeat in real time
+    Fault("a low steer cancels calls", "HB-11", "heartbeat/rhythm/heartbeat_state.py",
+          "if self.sends_calls and steer.is_high:", "if self.sends_calls:", CUT),
+    Fault("a steer in a deliberation waits", "HB-11", _HEART, "if state.step is Step.DECIDING:",
+          "if state.step is Step.ANALYZING:", STEERED),
+    Fault("a cancelled tick sends all calls", "HB-11", "runtime/live/tick_attempt.py",
+          "cut = Cut(left, why) if calls_sent else None", "cut = None", CUT),
+    Fault("a cut forgets the calls before it", "HB-11", "heartbeat/refusals.py", "self.left[golem] -= 1",
+          "self.left[golem] -= 0", CUT),
+    Fault("the kill switch stops no call", "HB-11", _LIVE, "if self.run.killed():", "if False:",
+          (f"{LIVE}::test_the_kill_switch_restricts_the_calls_of_a_tick",)),
+    Fault("a dream keeps the time", "HB-11", _LIVE, "heart.is_dreaming = True", "heart.is_dreaming = False",
+          (f"{LIVE}::test_a_dream_suspends_the_heartbeat_and_is_whole_or_not_at_all",)),
+    Fault("a steer counts again after a kill", "HB-11", _LIVE, "each.steer.steer_id not in self._past.steer_ids",
+          "each.steer.steer_id", RESUMED),
+    Fault("a resumed run compares nothing", "HB-11", "runtime/live/recorded_life.py",
+          'row["content_hash"] != digest', "not digest", RESUMED),
+    Fault("four ticks wait", "HB-18", "policy/agent.py", "pending_ticks_max: PositiveCount = setting(3",
+          "pending_ticks_max: PositiveCount = setting(4", DROPPED),
+    Fault("probes of dropped ticks are lost", "HB-18", "heartbeat/step.py",
+          "merged(probes, interventions.dropped) if interventions.dropped else probes", "probes", DROPPED),
+    Fault("a dropped tick loses its fees", "HB-18", _LIVE, "np.array([*self._bars, bar], np.int64)",
+          "np.array([*self._bars[:-1], bar - 1, bar], np.int64)", DROPPED),
+    Fault("theta is never throttled", "HB-21", _RATES, "return longest if throttled else interval",
+          "return interval", THROTTLED),
+    Fault("gamma has no floor", "HB-21", _RATES, ", rules.gamma_seconds_min)", ", 0.0)",
+          (f"{STATES}::test_gamma_has_the_rates_of_the_source",)),
+    Fault("gamma reads without a limit", "HB-21", _RATES, "return len(self._read_at) < self._most", "return True",
+          THROTTLED),
+    Fault("a write is prefetched", "HB-12", _GUESSES, "-chance >= rules.prefetch_chance_min and other in reads",
+          "-chance >= rules.prefetch_chance_min", GUESSED),
+    Fault("a likely read is not prefetched", "HB-12", _GUESSES, "ready.setdefault(follower, began + seconds)", "pass",
+          PREFETCHED),
+    Fault("calls are not learned", "HB-12", _LIVE, "CoOccurrence(self.context.policy.clocks)).note(tools)",
+          "CoOccurrence(self.context.policy.clocks))", PREFETCHED),
+    Fault("an absent follower keeps its chance", "HB-12", _GUESSES, "known[other] *= rules.absent_decay", "pass",
+          GUESSED),
+    Fault("gamma sees no violation", "HB-21", _RATES, "> self.half)", "> 9e99 * self.half)",
+          (f"{LIVE}::test_gamma_resolves_predictions_between_ticks_and_clocks_keep_their_intervals",)),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Annotated
 from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
+from bardo_pipeline.cli.fleet import run_options as words
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.options import bounds_of, named_owner, now, open_log, root_for_owner, root_of
 from bardo_pipeline.cli.output.tables import out, print_table, say
@@ -22,9 +23,6 @@ from bardo_pipeline.storage.operations.dagster_settings import prepare_dagster_h
 from bardo_pipeline.storage.warehouse.build import query
 
 _TOOLS = Path(sys.executable).parent
-
-GOLEMS_MAX, GENERATIONS_MAX, BARS_MAX = 100_000, 10_000, 10_000_000
-"""Bounds of a run, above what one machine lives through: ten million minutes are 19 years."""
 
 DEMO_JOBS = ("dream_job", "curator_job")
 """Jobs that derive a demo: dreams first, so that their lessons are in the marts."""
@@ -52,8 +50,8 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 def demo(
     home: opt.Home = None,
     seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market.")] = 7,
-    golems: Annotated[int, Option(min=1, max=GOLEMS_MAX, help="Golems of the first generation.")] = 8,
-    generations: Annotated[int, Option(min=1, max=GENERATIONS_MAX, help="Generations until a lineage ends.")] = 3,
+    golems: Annotated[int, Option(min=1, max=words.GOLEMS_MAX, help="Golems of the first generation.")] = 8,
+    generations: words.Generations = 3,
     ui: Annotated[bool, Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")] = True,
 ) -> None:
     """Run short-lived golems through four days of a synthetic market, and show what their successors inherit."""
@@ -72,7 +70,7 @@ def demo(
         for job in DEMO_JOBS:
             with out.status(f"deriving through Dagster's {job} (open `bardo ui` to see it)"):
                 _execute_job(root, job)
-    _show_ending(ending)
+    show_ending(ending)
     warehouse = Home.open(root)
     _show_fleet(warehouse)
     _, rows = query(warehouse, OLDEST_RULE_SQL)
@@ -82,53 +80,37 @@ def demo(
 
 def run(
     home: opt.Home = None,
-    trace: Annotated[
-        Path | None, Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market.")
-    ] = None,
+    trace: words.Trace = None,
     golems: Annotated[
-        int, Option(min=0, max=GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs.")
+        int,
+        Option(
+            min=0, max=words.GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs."
+        ),
     ] = 8,
-    generations: Annotated[int, Option(min=1, max=GENERATIONS_MAX, help="Generations until a lineage ends.")] = 3,
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market, the golems' traits and lifespans.")
-    ] = 7,
-    bars: Annotated[int, Option(min=60, max=BARS_MAX, help="Length of the synthetic market in minutes.")] = 5_760,
-    owner: Annotated[list[str] | None, Option(help="Owner of golems; repeatable.")] = None,
-    budget: Annotated[
-        float, Option(min=1.0, max=opt.DOLLARS_MAX, help="Initial capital of a golem in dollars.")
-    ] = 50.0,
-    lifespan: Annotated[str, Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
-    market: Annotated[
-        str, Option(help="Market without a trace: synthetic, or flat (constant prices, cheap gas).")
-    ] = "synthetic",
-    loan_to_value: Annotated[
-        float,
-        Option(min=0.0, max=1.0, help="Aave debt per dollar of collateral, at most 0.75; needs a trace with rates."),
-    ] = 0.0,
-    collateral: Annotated[
-        str, Option(help="Token supplied as collateral, WETH or USDC; golems borrow the other.")
-    ] = "WETH",
+    generations: words.Generations = 3,
+    seed: words.Seed = 7,
+    bars: words.Bars = 5_760,
+    owner: words.Owner = None,
+    budget: words.Budget = 50.0,
+    lifespan: words.Lifespan = "2000-8000",
+    market: words.Market = "synthetic",
+    loan_to_value: words.LoanToValue = 0.0,
+    collateral: words.Collateral = "WETH",
     steer: Annotated[
         list[str] | None,
         Option(
             help="Intervention GOLEM@TICK:INTENT (immediate) or GOLEM@TICK?INTENT (follow-up); * means every golem."
         ),
     ] = None,
-    kill_switch: Annotated[Path | None, Option(help="File whose existence raises the kill-switch probe.")] = None,
-    oracle: Annotated[
-        bool | None,
-        Option(
-            "--oracle/--no-oracle",
-            help="Golems predict; otherwise observations alone measure surprise (default: bardo.toml, else on).",
-        ),
-    ] = None,
-    pool: Annotated[str | None, Option(help="Pool to trade, if the trace folder holds several.")] = None,
+    kill_switch: words.KillSwitch = None,
+    oracle: words.Oracle = None,
+    pool: words.Pool = None,
     gas_token_price: opt.GasTokenPrice = None,
     replicants: Annotated[
         int,
         Option(
             min=0,
-            max=GOLEMS_MAX,
+            max=words.GOLEMS_MAX,
             help="Replicants that a golem may send out, one at a time, to test an open hypothesis.",
         ),
     ] = 0,
@@ -147,12 +129,13 @@ def run(
     )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, derive=True, marts=marts)
-    _show_ending(ending)
+    show_ending(ending)
     if marts:
         _show_fleet(Home.open(root))
 
 
-def _show_ending(end: Ending) -> None:
+def show_ending(end: Ending) -> None:
+    """Print the result of a run."""
     refused = f", {end.refused} refused" if end.refused else ""
     out.print(
         f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "

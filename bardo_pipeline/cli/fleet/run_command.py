@@ -91,36 +91,8 @@ def go(
     console: Console = out,
 ) -> Ending:
     """Run the fleet through the market, then derive every table if `derive`, and the warehouse if `marts`."""
-    market = open_market(settings, console)
-    steers = parse_steers(settings.steers)
-    stated = stated_in(root, settings.config)
-    home = Home.create(root, Policy(), clock())
-    for owner in settings.owners:
-        require_restored(home, owner)
-    stores, settings, name = _configured(root, stated, settings, market, clock())
-    keys = OwnerKeys(stores.home, stores.log)
-    for owner in settings.owners:
-        if not any(key.owner_id == owner for key in keys.on_record()):
-            keys.make(owner, secrets.token_bytes(32), clock())
-    founding = Founding(
-        owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks,
-        loan=settings.loan,
-    )  # fmt: skip
-    back_up_due, back_up_all = (_backup(stores, founding, clock, is_due_only=is_due) for is_due in (True, False))
-    run = Run(
-        name=name,
-        market=market,
-        golems=settings.golems,
-        generations=settings.generations,
-        founding=founding,
-        steers=steers,
-        killed=settings.kill_switch.exists if settings.kill_switch else lambda: False,
-        oracle=bool(settings.oracle),
-        succeed=_succession(stores, founding, clock),
-        exchange=_exchange(stores, founding, clock),
-        back_up=back_up_due,
-        replicants=settings.replicants,
-    )
+    stores, run = opened_run(root, settings, clock=clock, console=console)
+    back_up_all = _backup(stores, run.founding, clock, is_due_only=False)
     with progress_bar(console, TextColumn("{task.fields[now]}")) as progress:
         ending = _live(stores, run, clock, progress)
         if derive:
@@ -137,6 +109,42 @@ def go(
         merge_life_files(stores.home, stores.policy, now=clock())
     stores.log.close()
     return ending
+
+
+def opened_run(
+    root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console = out
+) -> tuple[DerivationContext, Run]:
+    """Open the market and the home, put the configuration in force, and return the context and the run."""
+    market = open_market(settings, console)
+    steers = parse_steers(settings.steers)
+    stated = stated_in(root, settings.config)
+    home = Home.create(root, Policy(), clock())
+    for owner in settings.owners:
+        require_restored(home, owner)
+    stores, settings, name = _configured(root, stated, settings, market, clock())
+    keys = OwnerKeys(stores.home, stores.log)
+    for owner in settings.owners:
+        if not any(key.owner_id == owner for key in keys.on_record()):
+            keys.make(owner, secrets.token_bytes(32), clock())
+    founding = Founding(
+        owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks,
+        loan=settings.loan,
+    )  # fmt: skip
+    run = Run(
+        name=name,
+        market=market,
+        golems=settings.golems,
+        generations=settings.generations,
+        founding=founding,
+        steers=steers,
+        killed=settings.kill_switch.exists if settings.kill_switch else lambda: False,
+        oracle=bool(settings.oracle),
+        succeed=_succession(stores, founding, clock),
+        exchange=_exchange(stores, founding, clock),
+        back_up=_backup(stores, founding, clock, is_due_only=True),
+        replicants=settings.replicants,
+    )
+    return stores, run
 
 
 def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[], datetime]) -> Succeed | None:

@@ -31,6 +31,7 @@ ADDED_LATER = frozenset(
         "attention_changes",
         "residual_digest",
         "failed_subsystems",
+        "clocks",
     }
 )
 """Columns of records added after version 1; their nulls do not count in row digests and golem slices.
@@ -43,8 +44,8 @@ version 7 added the choices "recentring" and "loan" of `trials`;
 version 8 added `gating`, null without a learned gate;
 version 9 added `triage`, null without a router of chain events;
 version 10 added `spending`, null below the first band of the budget, `permits`, null without a sent action,
-`cached_decision`, null without a lookup, `attention_changes` and `residual_digest`, null without one, and
-`failed_subsystems`, null if none failed.
+`cached_decision`, null without a lookup, `attention_changes` and `residual_digest`, null without one,
+`failed_subsystems`, null if none failed, and `clocks`, null in a simulated life.
 """
 
 

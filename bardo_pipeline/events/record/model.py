@@ -642,6 +642,55 @@ class Retrieval(Part):
     prior_weight: Real
 
 
+class Violation(Part):
+    """A prediction that a reading between two ticks contradicts: it lies outside the 80 % interval."""
+
+    quantity: Literal["price", "gas"]
+    observed_at_us: Whole
+    expected: Real
+    half_width: Amount
+    actual: Real
+
+
+class TakenSteer(Part):
+    """An owner's intervention, and the state in which it reached the heartbeat (HB S7).
+
+    effect: it interrupted the deliberation, cancelled pending calls, or waited for this tick.
+    """
+
+    intervention_id: Name
+    state: Name
+    effect: Literal["interrupts", "cancels", "waits"]
+
+
+class Clocks(Part):
+    """The clocks of a heartbeat in real time since the tick before; null in a simulated life.
+
+    Parameters
+    ----------
+    gamma_seconds, theta_seconds : intervals after this tick
+    gamma_pulses, cached_reads : pulses of perception, and those of them that got a cached reading
+    resolutions : predictions that a reading between two ticks resolved
+    throttled : the budget is near its ceiling, so both clocks take their longest interval
+    dropped_at_us : times of the ticks that were dropped since the tick before, in microseconds since the epoch
+    prefetched, prefetch_hits : reads that speculation started, and those of them that the golem asked for (HB S8)
+    calls_sent : number of calls after which the tick's execution was cut; null for none
+    """
+
+    gamma_seconds: Amount
+    theta_seconds: Whole
+    gamma_pulses: Whole
+    cached_reads: Whole
+    resolutions: Whole
+    violations: tuple[Violation, ...]
+    throttled: bool
+    dropped_at_us: tuple[Whole, ...]
+    steers: tuple[TakenSteer, ...]
+    prefetched: Whole
+    prefetch_hits: Whole
+    calls_sent: Whole | None
+
+
 class Condition(Part):
     """A condition of a situation: a name and its value, in the runtime's own words."""
 
@@ -745,3 +794,4 @@ class DecisionCycleRecord(Part):
     attention_changes: tuple[AttentionChange, ...] | None = None
     residual_digest: tuple[ItemResiduals, ...] | None = None
     failed_subsystems: tuple[FailedSubsystem, ...] | None = None
+    clocks: Clocks | None = None

@@ -28,7 +28,7 @@ from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, sli
 from bardo_pipeline.heartbeat.defi.risk_engine import Stake, risk_stops
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
-from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED, Stop
+from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED, Cut, Stop
 from bardo_pipeline.heartbeat.safety.permits import accuracy_stop, issue
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
@@ -39,7 +39,9 @@ from bardo_pipeline.policy import Policy
 QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
 
 
-def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
+def borrow(
+    fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy, cut: Cut | None = None
+) -> None:
     """Let deliberating golems that may borrow and have no position supply a part of their idle money and borrow.
 
     Without a learned rule they do so once. With a rule for borrowing they borrow whenever they have no loan and may
@@ -72,7 +74,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
         (gas > value_limit, DEFERRED, refusals.VALUE_SHARE, gas, value_limit),
         *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
-    _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy, owed)
+    _send(fleet, tape, t, acting, acts, BORROW, swap, supplied, gas, stops, tier, policy, cut, owed)
     done = acts.executed[acting]
     golem, (supply_share, debt_share) = acting[done], share_values(tape, t, asset[done])
     paid = (swap * acts.slip_ppm[acting] * 1e-6)[done]
@@ -85,7 +87,9 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | N
     revalue(fleet, tape, t, policy)
 
 
-def repay(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
+def repay(
+    fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy, cut: Cut | None = None
+) -> None:
     """Let deliberating golems whose playbook repays close their loan: repay it with its collateral, keep the rest."""
     if acts is None:
         return
@@ -105,7 +109,7 @@ def repay(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | No
         (gas > value_limit, DEFERRED, refusals.VALUE_SHARE, gas, value_limit),
         *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
-    _send(fleet, tape, t, acting, acts, REPAY, swap, debt, gas, stops, tier, policy)
+    _send(fleet, tape, t, acting, acts, REPAY, swap, debt, gas, stops, tier, policy, cut)
     done = acts.executed[acting]
     golem = acting[done]
     freed = (collateral - debt - swap * acts.slip_ppm[acting] * 1e-6)[done]
@@ -114,7 +118,9 @@ def repay(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | No
     revalue(fleet, tape, t, policy)
 
 
-def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy) -> None:
+def guard_health(
+    fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanActs | None, policy: Policy, cut: Cut | None = None
+) -> None:
     """Let deliberating golems below the guard's health repay up to its target. Their money limits the repayment."""
     if acts is None:
         return
@@ -140,7 +146,7 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
         (gas > bonus, DEFERRED, refusals.GAS_OVER_BONUS, gas, bonus),
         *((mask, DEFERRED, why, gas, limit) for mask, why, limit in gas_stops(fleet, acting, gas, policy)),
     )
-    _send(fleet, tape, t, acting, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
+    _send(fleet, tape, t, acting, acts, REPAY, swap, cash + taken, gas, stops, tier, policy, cut)
     done = acts.executed[acting]
     golem = acting[done]
     kept = 1.0 - (taken / np.where(held > 0.0, held, 1.0))[done]
@@ -155,12 +161,14 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: Int8Array, acts: LoanAc
 def _send(
     fleet: Fleet, tape: Tape, t: int, acting: Int64Array, acts: LoanActs, action: int, swap: Float64Array,
     value: Float64Array, gas: Int64Array, stops: tuple[Stop, ...], tier: Int8Array, policy: Policy,
+    cut: Cut | None,
     owed: Float64Array | None = None,
 ) -> None:  # fmt: skip
     """Simulate (T2), validate and send by permit, with the slippage on inclusion; write the result into `acts`.
 
     swap, value: micro-dollars swapped, and moved in total. stops: further conditions, besides protocol, slippage, risk
     engine and accuracy gate. owed: new debt; None for a repayment, which takes no risk.
+    cut: where the calls of this tick end.
     """
     limit, deep = round(policy.cage.slippage_max * 1e6), tier[acting] == 2
     expected = slips(tape, t, swap, MEDIAN_LUCK)
@@ -173,10 +181,11 @@ def _send(
     simulated = (deep & (expected > limit), BLOCKED, refusals.SIMULATION, expected, limits)
     status, why, why_size, why_limit = np.zeros((4, len(acting)), np.int64)
     protocol: Stop = (foreign, BLOCKED, refusals.PROTOCOL, nothing, nothing)
-    for mask, state, reason, size, most in (
-        protocol, simulated, *stops, *risk_stops(fleet, tape, t, acting, fleet.nav[acting], stake, policy),
-        accuracy_stop(fleet, acting, risky, policy), (slip > limit, REVERTED, refusals.SLIPPAGE, slip, limits),
-    ):  # fmt: skip
+    ended = () if cut is None else cut.stops(acting)
+    slipped: Stop = (slip > limit, REVERTED, refusals.SLIPPAGE, slip, limits)
+    engine = risk_stops(fleet, tape, t, acting, fleet.nav[acting], stake, policy)
+    accuracy = accuracy_stop(fleet, acting, risky, policy)
+    for mask, state, reason, size, most in (*ended, protocol, simulated, *stops, *engine, accuracy, slipped):
         hit = mask & (why == refusals.NO_REFUSAL)
         status[hit], why[hit], why_size[hit], why_limit[hit] = state, reason, size[hit], most[hit]
     wanted = np.full(len(acting), action)
@@ -190,6 +199,8 @@ def _send(
     acts.action[acting], acts.status[acting], acts.why[acting] = action, status, why
     acts.why_size[acting], acts.why_limit[acting] = why_size, why_limit
     executed, sent = why == refusals.NO_REFUSAL, (why == refusals.NO_REFUSAL) | (why == refusals.SLIPPAGE)
+    if cut is not None:
+        cut.note(acting[sent])
     acts.gas[acting] = np.where(sent, gas, 0)
     pay_gas(fleet, acting, acts.gas[acting], int(tape.at_us[t]))
     acts.slip_ppm[acting], acts.expected_slip_ppm[acting] = np.where(executed, slip, 0), expected

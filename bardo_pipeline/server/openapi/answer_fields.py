@@ -95,6 +95,15 @@ _BUNDLE = of_fields(
     confidence=_COUNTS,
     in_words=json_type("object?"),
 )
+_LIVE = of_fields(
+    string="golem_id owner_id at state phase emotion regime tier reason",
+    integer="tick net_asset_value_micros credits_micros queue_depth",
+    number="price vitality spent_share prefetch_hit_rate?",
+    boolean="is_replay",
+    mood=arrays_of(json_type("number")),
+    positions=_WORDS,
+    decisions=arrays_of(of_fields(string="decision reason", integer="tick", actions=_WORDS, steers=_WORDS)),
+)
 _BUNDLE_ROW = of_fields(string="bundle golem signed_by? remark", integer="generation? entries?")
 _LIBRARY_ENTRY = of_columns(LIBRARY_SCHEMA, "fct_library", confidence_now_ppm="integer")
 _KIT, _SHELVED = of_columns(KIT_SCHEMA), of_columns(PLAYBOOK_DEPOSIT_SCHEMA)
@@ -200,6 +209,8 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
         "rules": (arrays_of(of_class(Rule, conditions=by_name(json_type("string")))), "Rules whose conditions hold."),
     },
     "POST /v1/golems/{golem_id}/experiences": _ACKNOWLEDGED,
+    "POST /v1/golems/{golem_id}/steers": {"golem_id": _GOLEM, "steer_id": ("string", "Id of the steer.")},
+    "GET /v1/live": {"golems": (arrays_of(_LIVE), "Golems of live runs, by id.")},
     "POST /v1/golems/{golem_id}/drafts": {"records": (_WORDS, "Lines for the golem to sign.")},
     "GET /v1/ask": _ASKED,
     "POST /v1/ask": _ASKED,

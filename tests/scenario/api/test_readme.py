@@ -31,7 +31,7 @@ TEXT = "\n".join(page.read_text() for page in PAGES)
 PAGE_COLUMNS = 100
 """Width of the terminal whose output the pages show."""
 
-LONG = ("ui", "run", "eval", "serve", "relay", "clade")
+LONG = ("ui", "run", "live", "steer", "eval", "serve", "relay", "clade")
 WRITERS = ("similar", "search", "ask", "drift", "bundle", "golem", "keys")
 """Commands that write an index, vectors, tokens or events: they run on one copy of the home, shared by all of them."""
 

@@ -33,7 +33,7 @@ TEXTS = [
 SHARED = ("--home", "--owner", "--embedder", "--config", "--help")
 """Options of most commands, tried with two of them."""
 WITH_SHARED = (("status",), ("run",))
-UNENDING = {("serve",), ("ui",), ("watch",), ("spool", "watch"), ("demo",), ("mcp",), ("relay",)}
+UNENDING = {("serve",), ("ui",), ("watch",), ("spool", "watch"), ("demo",), ("mcp",), ("relay",), ("live",)}
 """Commands that end by a signal, or run the whole demo; only their numbers are tried."""
 SMALL = {("run",): ("--bars", "60", "--golems", "1", "--no-marts")}
 """Options that keep a command short."""

@@ -114,6 +114,7 @@ ACTS = {
     "seal list": "",
     "seal open": "{heir} 1",
     "status": "",
+    "steer": "{heir} hold",
     "strike": "{golem} 3 --no-derive " + WHY,
     "struck": "--withdrawn",
 }
@@ -121,7 +122,7 @@ ACTS = {
 
 WHOLE_HOME = {
     "adopt": "", "backup": "{out}/backup", "bundle import": "{out}/b.tar.gz --unsigned", "config adopt": WHY,
-    "demo": "", "derive": "", "doctor": "", "drain": "", "drift": "", "golem observe": "", "maintain": "",
+    "demo": "", "derive": "", "doctor": "", "drain": "", "drift": "", "golem observe": "", "live": "", "maintain": "",
     "quarantine drop": "x " + WHY, "quarantine list": "", "quarantine retry": "x", "quarantine show": "x",
     "rebuild": "", "reembed": "", "restore": "{out}/backup", "run": "", "spool take": "", "spool watch": "",
     "verify": "", "whatif": "--list",

@@ -97,6 +97,7 @@ def test_a_token_calls_no_tool_and_writes_nothing_for_a_golem_of_another_owner(
         send(server, "POST", "/v1/texts", [EPISODE], golem=pearl.heir),
         send(server, "POST", f"/v1/golems/{pearl.heir}/experiences", report),
         send(server, "POST", f"/v1/golems/{pearl.heir}/drafts", report),
+        send(server, "POST", f"/v1/golems/{pearl.heir}/steers", {"intent": "hold"}),
         send(server, "POST", "/v1/events", event),
         httpx.post(f"{server.url}/v1/records", content=record, trust_env=False, timeout=60,
                    headers=server.headers(CORAL) | {"content-type": "application/json"}),

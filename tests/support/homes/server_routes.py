@@ -24,6 +24,8 @@ from tests.support.homes.two_owners import Belongings
 GET_ROUTES = {
     "/": "/",
     "/metrics": "/metrics",
+    "/live": "/live",
+    "/v1/live": "/v1/live",
     "/docs/dbt/": "/docs/dbt/",
     "/docs/data/{path:path}": "/docs/data/",
     "/healthz": "/healthz",
@@ -61,7 +63,8 @@ GET_ROUTES = {
 """Route -> a path that reads it; {names} stand for belongings of an owner."""
 
 POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}/experiences", "/v1/ask", "/v1/search", "/v1/records",
-               "/v1/golems/{golem_id:golem}/drafts", "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+               "/v1/golems/{golem_id:golem}/drafts", "/v1/golems/{golem_id:golem}/steers",
+               "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
 
 
 def path_for(path: str, own: Belongings) -> str:

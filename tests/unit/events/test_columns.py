@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.record.arrow_columns import present, slots
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 
 SOME = [7, None, 0, 3, None, None, 1, 127, 2, None, 5, 6, None, 9, 8, None, 4, 11, None]
 
@@ -28,3 +29,11 @@ def test_validity_without_a_bitmap_equals_arrow(values: list[int | None]) -> Non
 def test_a_column_without_a_numeric_buffer_is_refused() -> None:
     with pytest.raises(AssertionError, match="has no numeric buffer"):
         slots(pa.array([True, None]))
+
+
+def test_moments_of_a_record_are_columns_because_the_json_reader_reads_no_nested_ones() -> None:
+    def nested(kind: pa.DataType) -> bool:
+        children = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+        return any(pa.types.is_timestamp(child) or nested(child) for child in children)
+
+    assert [column.name for column in RECORD_SCHEMA if nested(column.type)] == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.server.page import GOLEMS_SHOWN, Overview, overview_page, sign_in_page
+from bardo_pipeline.server.page import GOLEMS_SHOWN, Overview, live_page, overview_page, sign_in_page
 
 EVIL = """<script>alert("1")</script><img src=x onerror='alert(2)'>&amp;</svg>"""
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -22,6 +22,12 @@ def golem(name: str, *, died: bool = False) -> dict[str, Any]:
             "entries_active": 3}  # fmt: skip
 
 
+LIVE = {
+    "golem_id": EVIL, "tick": 1, "at": AT.isoformat(), "state": EVIL, "phase": "stable", "emotion": "joy",
+    "mood": [0.1, 0.2, 0.3], "vitality": 0.5, "net_asset_value_micros": 1, "positions": [EVIL], "spent_share": 0.1,
+    "prefetch_hit_rate": None,
+    "decisions": [{"tick": 1, "decision": "hold", "reason": EVIL, "actions": [EVIL], "steers": [EVIL]}],
+}  # fmt: skip
 HOME = Overview(
     title=EVIL, as_of=AT, cycle=7, log_version=19, lag_ticks=31, golems=[golem(EVIL), golem("g-2", died=True)],
     knowledge={EVIL: 4, "insight": 8}, texts=[(EVIL, EVIL, 0.5, EVIL)], deaths={EVIL: 1},
@@ -54,8 +60,11 @@ def test_texts_of_a_home_are_text_on_the_page() -> None:
     page = Tags(overview_page(HOME))
     assert not {"script", "img", "link", "iframe"} & set(page.tags)
     assert not {name for name in page.attributes if name.startswith("on") or name in ("src", "srcset")}
-    assert page.links == ["/docs/data/", "/docs/dbt/"]
+    assert page.links == ["/docs/data/", "/docs/dbt/", "/live"]
     assert page.text.count(EVIL) >= 6, "title, heading, golem, owner, kind and entry are shown unchanged"
+    live = Tags(live_page([LIVE]))
+    assert not {"script", "img", "link", "iframe"} & set(live.tags)
+    assert live.text.count(EVIL) >= 6, "golem, state, position, reason, action and steer are shown unchanged"
     assert "form" in Tags(sign_in_page(EVIL)).tags
     assert "script" not in Tags(sign_in_page(EVIL)).tags
 

@@ -1,0 +1,121 @@
+"""Live runs under steers, delays and kills at any moment: what always holds, over minutes here and a day in full."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.heartbeat.fleet import golem_name
+from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
+from bardo_pipeline.market.tick_series import tape_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
+from bardo_pipeline.runtime.live.market_clock import PacedClock
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
+from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
+from tests.support.fleets.live_fleets import (
+    NOW,
+    ScriptedSteers,
+    check_sound,
+    lived,
+    market_of,
+    opened,
+    records_by_tick,
+    run_of,
+)
+
+SECOND_US = 1_000_000
+SECONDS = st.integers(0, 150).map(float)
+STEERS = st.lists(st.tuples(st.integers(0, 4_000), st.booleans()), max_size=6)
+SPEED = 600.0
+GROWTH_MAX = 0.05
+
+
+class Killed(Exception):
+    """The process ended in the middle of a run."""
+
+
+@pytest.mark.row("HB-11", "HB-18", "HB-21")
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, STEERS, st.integers(1, 40))
+def test_any_interleaving_of_steers_delays_and_a_kill_leaves_a_sound_record(
+    reading: float, deciding: float, simulating: float, validating: float, call: float, source: float,
+    script: list[tuple[int, bool]], kill_at: int,
+) -> None:  # fmt: skip
+    market, latency = market_of(70), Latency(reading, deciding, simulating, validating, call, source)
+    start, golem = int(market.at_us[0]), golem_name("live/0", 0)
+    steers = [
+        (start + at * SECOND_US, Steer(f"s-{i}", golem, is_high, "hold")) for i, (at, is_high) in enumerate(script)
+    ]  # fmt: skip
+    acknowledged, sent = set[int](), list(steers)
+
+    def dies(live: LiveRun, tick: LiveTick) -> None:
+        acknowledged.update(tick.records["tick"].to_pylist())
+        if len(acknowledged) == kill_at and not tick.is_replay:
+            raise Killed
+
+    with TemporaryDirectory() as folder:
+        stores, run, left = opened(Path(folder) / "home"), run_of(market), ScriptedSteers(list(steers))
+        for _ in range(3):
+            try:
+                records, left = lived(stores, run, steers=steers, latency=latency, on_tick=dies)
+                break
+            except Killed:
+                steers = [(at, steer) for at, steer in steers if steer.steer_id not in left.settled]
+        check_sound(records, tape_of(market, Policy()))
+        assert acknowledged == set(records["tick"].to_pylist())
+        reached = {each["intervention_id"] for row in records["active_interventions"].to_pylist() for each in row}
+        *_, before, _ = [int(at.timestamp() * 1e6) for at in records["observed_at"].to_pylist()]
+        assert {steer.steer_id for at, steer in sent if at < before} <= reached <= {each.steer_id for _, each in sent}
+        stores.log.close()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@RECORDED
+@pytest.mark.full
+def test_a_recorded_day_at_600_times_speed_keeps_its_memory_and_loses_nothing(tmp_path: Path) -> None:
+    market, luck = read_trace(DATA)[0].slice(0, 1_440), random.Random(7)
+    run, stores = run_of(market), opened(tmp_path / "home")
+    start, golem = int(market.at_us[0]), golem_name("live/0", 0)
+    times = sorted(luck.randrange(86_400) for _ in range(60))
+    steers = [
+        (start + at * SECOND_US, Steer(f"s-{at}", golem, luck.random() < 0.5, "look again")) for at in times
+    ]  # fmt: skip
+    kills, used, acknowledged = {200, 500, 900}, list[tuple[int, int]](), set[int]()
+    while True:
+        latency = Latency(*(luck.uniform(0.0, 20.0) for _ in range(6)))
+        script = ScriptedSteers(list(steers))
+
+        def on_tick(tick: LiveTick) -> None:
+            ticks = set(tick.records["tick"].to_pylist())
+            acknowledged.update(ticks)
+            used.append((int(tick.at.timestamp()), resident_bytes()))
+            if kills & ticks and not tick.is_replay:
+                kills.difference_update(ticks)
+                raise Killed
+
+        live = LiveRun(
+            stores, run, lambda: NOW, market_clock=PacedClock(SPEED, time.monotonic), steers=script, latency=latency,
+            on_tick=on_tick,
+        )  # fmt: skip
+        try:
+            asyncio.run(live.beat())
+            break
+        except Killed:
+            steers = [(at, steer) for at, steer in steers if steer.steer_id not in script.settled]
+    records = records_by_tick(stores)
+    check_sound(records, tape_of(market, Policy()))
+    assert acknowledged == set(records["tick"].to_pylist())
+    hour = [size for at, size in used if at >= used[-1][0] - 3_600 * 12]
+    assert hour[-1] <= (1.0 + GROWTH_MAX) * hour[0], (hour[0], hour[-1])
