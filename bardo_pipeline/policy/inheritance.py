@@ -93,7 +93,6 @@ class CladePolicy(Operational):
     lethe_tickets: int = setting(16, "signatures of a request, real and unused ones (ours)", ge=1, le=64)
     lethe_kept_days: int = setting(30, "days that a relay keeps a post: propositions are tactical (KAT)", ge=1, le=366)
     query_micros: Count = setting(500, "micro-dollars of a query to public or sibling knowledge (ours)")
-    write_micros: Count = setting(1_000, "micro-dollars of an entry that is kept for a week (ours)")
     lethe_top: PositiveCount = setting(3, "propositions for the regime that a golem holds as priors (KAT)")
     backup_ticks: PositiveCount = setting(200, "ticks of a golem after which its clade is backed up (INH S6.5)")
 

@@ -1,7 +1,7 @@
 """Budgets of a golem for shared memory: an amount for each tick, and one for each month.
 
 A call that would exceed a budget is not made. All costs are events, so the budgets hold after a restart.
-Source: MEM ("Opt-in model"); MEM-15; KAT-13.
+Source: MEM ("Opt-in model"); MEM-15.
 """
 
 from __future__ import annotations
@@ -45,6 +45,4 @@ def may_pay(context: DerivationContext, golem_id: str, micros: int) -> bool:
 def _payments(context: DerivationContext, golem_id: str) -> list[tuple[datetime, int]]:
     """Return (event time, micro-dollars) of each payment of a golem."""
     queries = context.life_fields("PostsReceived", "golem_ids", "query_micros").to_pylist()
-    calls = context.life_fields("StyxCalled", "cost_micros", golems=[golem_id]).to_pylist()
-    paid = [(row["observed_at"], row["query_micros"]) for row in queries if golem_id in row["golem_ids"]]
-    return paid + [(row["observed_at"], row["cost_micros"]) for row in calls]
+    return [(row["observed_at"], row["query_micros"]) for row in queries if golem_id in row["golem_ids"]]

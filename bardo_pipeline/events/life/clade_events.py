@@ -55,22 +55,3 @@ class PostsReceived(Part):
     post_count: Whole
     content_hash: Name
     content: Text
-
-
-class StyxCalled(Part):
-    """A golem paid for a call to the shared layers: entries that it wrote, or a query.
-
-    Parameters
-    ----------
-    call : what was asked
-    layers : that the call reached: vault, clade, lethe
-    units : entries written, or 1 for a query
-    ttl_days : days for which the price keeps the entries; 0 for a query. Payment never changes their decay
-    cost_micros : price in micro-dollars
-    """
-
-    call: Literal["write", "query"]
-    layers: tuple[Literal["vault", "clade", "lethe"], ...]
-    units: Whole
-    ttl_days: Whole
-    cost_micros: Whole

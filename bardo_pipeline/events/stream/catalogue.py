@@ -145,7 +145,6 @@ EVENTS: dict[str, Family] = {
     "TextStored": Family("memory", StoredText),
     "EntriesShared": Family("social", bundle_events.EntriesShared),
     "NoteReceived": Family("social", clade_events.NoteReceived),
-    "StyxCalled": Family("action", clade_events.StyxCalled),
     "PostsReceived": Family("social", clade_events.PostsReceived),
 }
 """All events by name, in the order of events at the same time."""
