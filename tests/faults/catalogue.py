@@ -69,6 +69,11 @@ PREFETCHED = (f"{LIVE}::test_prefetched_reads_are_asked_for_and_save_time",)
 _GUESSES = "heartbeat/rhythm/speculation.py"
 _LIVE, _HEART, _RATES = "runtime/live/live_run.py", "runtime/live/heart.py", "heartbeat/rhythm/pulse_rates.py"
 
+LETHE = "tests/scenario/clade/test_lethe.py"
+HEARD = (f"{LETHE}::test_votes_and_threats_of_strangers_reach_the_ticks_of_a_run",)
+BOUNDED = (f"{LETHE}::test_authors_without_a_score_and_beyond_the_quota_are_refused",)
+_OFFICE, _EXCHANGE = "relay/ticket_office.py", "derivation/clade/lethe_exchange.py"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -725,4 +730,33 @@ FAULTS = (
           GUESSED),
     Fault("gamma sees no violation", "HB-21", _RATES, "> self.half)", "> 9e99 * self.half)",
           (f"{LIVE}::test_gamma_resolves_predictions_between_ticks_and_clocks_keep_their_intervals",)),
+    # public votes and pheromones
+    Fault("critical warnings wait", "KAT-4", "katabasis/anonymous_votes.py",
+          "effect_mean_ppm <= $critical_effect, $critical_gate", "effect_mean_ppm <= $critical_effect, $gate",
+          ("tests/unit/katabasis/test_votes.py::"
+           "test_a_confirmed_warning_of_a_large_loss_votes_from_sixty_five_percent",)),
+    Fault("the relay signs for anyone", "KAT-4", _OFFICE, "score(request.identity) < SCORE_MIN",
+          "score(request.identity) < 0", BOUNDED),
+    Fault("signatures have no quota", "KAT-4", _OFFICE, "        if count > most:", "        if False:", BOUNDED),
+    Fault("a reader takes unsigned posts", "KAT-4", _EXCHANGE,
+          "if keys[purpose].verifies(content, found.signature):", "if True:",
+          (f"{LETHE}::test_a_hostile_board_adds_nothing_and_stops_nothing",)),
+    Fault("voters have one name in all homes", "KAT-6", "katabasis/public_posts.py",
+          'hmac.digest(secret, f"voter', 'hmac.digest(b"", f"voter',
+          (f"{LETHE}::test_voters_of_two_owners_with_the_same_golems_have_other_names",)),
+    Fault("a home posts when it asks", "KAT-6", "derivation/clade/lethe_outbox.py",
+          "            return 0\n        _write", "        _write",
+          ("tests/scenario/clade/test_lethe_linkage.py::"
+           "test_a_linkage_attack_guesses_authors_no_better_than_by_chance",)),
+    Fault("beliefs reach no tick", "KAT-7", "runtime/in_memory_fleet.py",
+          "self.propositions, self._beliefs, self._standing", "self.propositions, self._standing", HEARD),
+    Fault("pheromones reach no tick", "KAT-11", "runtime/public_beliefs.py",
+          "            self._smell(cohort, i, golem_id, posts)\n", "", HEARD),
+    Fault("helpful beliefs get no credit", "KAT-7", "runtime/in_memory_fleet.py",
+          "        self._belief_credits.close(records, self._policy.curator)\n", "",
+          ("tests/property/heartbeat/test_credited_fleet.py::"
+           "test_a_fleet_weighs_its_beliefs_by_the_decisions_that_they_misled",)),
+    Fault("a query costs nothing", "MEM-15", _EXCHANGE,
+          " if may_pay(context, golem_id, context.policy.clade.query_micros)", "",
+          (f"{LETHE}::test_a_query_beyond_a_budget_is_not_asked",)),
 )  # fmt: skip

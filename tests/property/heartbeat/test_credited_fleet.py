@@ -144,3 +144,25 @@ def test_a_record_names_the_propositions_that_its_golem_held_and_retrieved() -> 
     assert seen
     assert set(seen) <= {f"claim {regime}" for regime in REGIMES}
     assert regimes
+
+
+@pytest.mark.row("KAT-7")
+def test_a_fleet_weighs_its_beliefs_by_the_decisions_that_they_misled() -> None:
+    plain = fleet_of(GOLEMS)
+    starts = [Start(g, b, np.uint64(i)) for i, (g, b) in enumerate(zip(plain.golem_ids, plain.births, strict=True))]
+    fleet = InMemoryFleet(tape_of(lively_market(900), POLICY), 0, starts, POLICY)
+    rows = [
+        prior(f"{sign} {regime}", "quorum", (regime, "broken", "any"), golem_id=golem_id, sign=sign,
+              confirmed_at=fleet.moment(0))
+        for golem_id in plain.golem_ids for regime in REGIMES for sign in (1, -1)
+    ]  # fmt: skip
+    beliefs = pa.Table.from_pylist(rows, PRIOR_SCHEMA)
+    fleet.begin(known().schema.empty_table())
+    fleet.believe(beliefs)
+    fleet.live(CYCLES * SPAN)
+    recall = fleet.recall_at(CYCLES * SPAN)
+    places = [recall.names.ids[code][0] in "1-" and " " in recall.names.ids[code] for code in recall.code.tolist()]
+    worth = recall.importance[np.array(places)]
+    assert len(worth) == len(rows)
+    assert (worth < worth.max()).any(), "a belief that misled weighs less"
+    assert (worth == worth.max()).any()

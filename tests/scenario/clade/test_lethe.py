@@ -13,6 +13,7 @@ import pytest
 
 from bardo_pipeline.client.lethe_client import BoardPost, LetheClient
 from bardo_pipeline.derivation.clade.lethe_exchange import LetheExchange, exchange_posts
+from bardo_pipeline.derivation.clade.lethe_posts import due_posts, lethe_golems
 from bardo_pipeline.derivation.clade.styx_budget import may_pay, styx_spending
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.received_posts import posts_received
@@ -136,6 +137,17 @@ def test_votes_of_a_home_come_back_once_and_name_nobody(home: DerivationContext,
     assert kinds == {Belief, Pheromone}
     steps = [facts.confidence_ppm for facts in (post.facts for post in heard) if isinstance(facts, Belief)]
     assert all(step % 50_000 == 0 for step in steps)
+
+
+@pytest.mark.row("KAT-6")
+def test_voters_of_two_owners_with_the_same_golems_have_other_names(home: DerivationContext) -> None:
+    members = lethe_golems(home, OWNER)
+    names = [
+        {facts.voter_id for facts in (post.facts for post in due.posts.values()) if isinstance(facts, Belief)}
+        for due in (due_posts(home, OWNER, members, secret.lethe_key) for secret in (SECRET, STRANGER))
+    ]
+    assert all(names)
+    assert not names[0] & names[1]
 
 
 def test_lost_files_and_lost_answers_double_nothing(home: DerivationContext, tmp_path: Path) -> None:

@@ -103,6 +103,17 @@ def test_the_routine_gate_is_seventy_percent_at_the_moment_of_the_decision() -> 
     assert [(v["confidence_ppm"], v["at"]) for v in votes] == [(700_000, DIED - 28 * DAY)]
 
 
+@pytest.mark.row("KAT-4")
+def test_a_confirmed_warning_of_a_large_loss_votes_from_sixty_five_percent() -> None:
+    loss = {"kind": "warning", "sign": -1, "confidence_ppm": 650_000, "effect_mean_ppm": -3_000}
+    for operation, changes, votes in (
+        ("reinforced", {}, 1), ("created", {}, 0), ("reinforced", {"confidence_ppm": 649_999}, 0),
+        ("reinforced", {"effect_mean_ppm": -2_999}, 0), ("reinforced", {"kind": "heuristic"}, 0),
+    ):  # fmt: skip
+        cast = routine_votes(decisions(decided(operation, 1, **(loss | changes))), OWNERS, POLICY)
+        assert cast.votes.num_rows == votes, (operation, changes)
+
+
 @pytest.mark.parametrize("operation", ["received", "staged", "contradicted", "pruned"])
 def test_only_created_or_reinforced_entries_vote(operation: str) -> None:
     assert routine_votes(decisions(decided(operation, 1, confidence_ppm=900_000)), OWNERS, POLICY).votes.num_rows == 0
