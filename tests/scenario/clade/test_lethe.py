@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -25,7 +26,7 @@ from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.katabasis.public_posts import Belief, Pheromone
 from bardo_pipeline.relay.ticket_office import Quota
 from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS
-from tests.conftest import NOW
+from tests.conftest import NOW, one_at_a_time
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.clade_homes import OWNER, made
 from tests.support.processes.public_boards import HeldBoard, belief, pheromone, put, stored_bytes
@@ -81,13 +82,16 @@ def sent(context: DerivationContext, board: HeldBoard) -> list[LetheExchange]:
 def voters(session_folder: Path) -> Path:
     """A home whose golems voted. Copy before writing."""
     root = session_folder / "lethe-voters"
-    return root if root.exists() else lived(root, "--bars", "1500")
+    with one_at_a_time(session_folder / "lethe.lock"):
+        if not (session_folder / "lethe-done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            lived(root, "--bars", "1500")
+            (session_folder / "lethe-done").touch()
+    return root
 
 
 @pytest.fixture
 def home(voters: Path, tmp_path: Path) -> DerivationContext:
-    import shutil
-
     return DerivationContext.open(Path(shutil.copytree(voters, tmp_path / "home")))
 
 
