@@ -8,12 +8,14 @@ Source: HB adaptive clock (gamma steps 1 to 5, delta steps 2 to 5); canon ("atte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
-from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.events.record.model import ItemResiduals
+from bardo_pipeline.heartbeat.fleet import ITEMS, Fleet
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
@@ -110,3 +112,12 @@ def digest(fleet: Fleet, policy: Policy) -> Digest | None:
         column = getattr(fleet, f"item_{name}")
         setattr(fleet, f"item_{name}", np.where(due, 0, column))
     return made
+
+
+def hear_residuals(fleet: Fleet, i: int, items: Sequence[ItemResiduals], policy: Policy) -> None:
+    """Let golem i expect of items that it never read the changes that a sibling measured."""
+    for own in items:
+        if own.item in ITEMS and own.resolved and own.variance > 0.0:
+            place = ITEMS.index(own.item)
+            if fleet.item_variance[place, i] == policy.watch.first_sigma**2:
+                fleet.item_variance[place, i] = own.variance

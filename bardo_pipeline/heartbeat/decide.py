@@ -18,6 +18,7 @@ from bardo_pipeline.curator.choice_rules import STAY_OUT
 from bardo_pipeline.heartbeat import refusals
 from bardo_pipeline.heartbeat.caution import lesson_weight, moved_threshold, prior_weight
 from bardo_pipeline.heartbeat.defi import rebalance
+from bardo_pipeline.heartbeat.defi.risk_engine import Stake, risk_stops
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.observe import Sight
@@ -25,7 +26,6 @@ from bardo_pipeline.heartbeat.recall_table import Recall, cells
 from bardo_pipeline.heartbeat.recollection import Recollection
 from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED
 from bardo_pipeline.heartbeat.safety.permits import Permits, accuracy_stop, issue
-from bardo_pipeline.heartbeat.safety.risk import Stake, risk_stops
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.credit_partitions import split

@@ -1,7 +1,8 @@
 """Packs and reads a note: a fact that a golem tells its clade beside its entries. Pure.
 
-A note is a scar, the shift of its market to another regime, or the reflection that its death left. Siblings do not
-trust a relay, and they trust each other no further than the values of a note can be checked.
+A note is a scar, the shift of its market to another regime, the residuals of the items that it attends to, or the
+reflection that its death left. Siblings do not trust a relay, and they trust each other no further than the values of
+a note can be checked.
 Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication).
 """
 
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.experience.stored_text import Words
 from bardo_pipeline.events.life.clade_events import NoteKind
-from bardo_pipeline.events.record.model import REGIMES, Moment, Name, Regime, Tick
+from bardo_pipeline.events.record.model import REGIMES, ItemResiduals, Moment, Name, Regime, Tick
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.inheritance.canonical_json import canonical
@@ -54,6 +55,16 @@ class Shift(_Facts):
     regime: Regime
 
 
+class Residuals(_Facts):
+    """Residuals of the items of a market that the sender attended to, up to the end of a delta."""
+
+    chain: Name
+    protocol: Name
+    pair: Name
+    tick: Tick
+    items: Annotated[tuple[ItemResiduals, ...], Field(min_length=1, max_length=64)]
+
+
 class Reflection(_Facts):
     """The page of the testament that a dead golem left."""
 
@@ -81,6 +92,7 @@ class _Content(_Facts):
     at: Moment
     scar: Scar | None = None
     regime_shift: Shift | None = None
+    residual_digest: Residuals | None = None
     death_reflection: Reflection | None = None
 
 
@@ -92,7 +104,7 @@ class Note:
     from_golem_id: str
     about: NoteKind
     at: datetime
-    facts: Scar | Shift | Reflection
+    facts: Scar | Shift | Residuals | Reflection
 
     @property
     def content(self) -> bytes:
@@ -117,8 +129,9 @@ def read_note(content: bytes, owner_id: str) -> Note:
         raise BundleError(f"a note is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if read.owner_id != owner_id:
         raise BundleError(f"a note is none of the clade of {owner_id!r}")
-    stated: tuple[tuple[NoteKind, Scar | Shift | Reflection | None], ...] = (
-        ("scar", read.scar), ("regime_shift", read.regime_shift), ("death_reflection", read.death_reflection),
+    stated: tuple[tuple[NoteKind, Scar | Shift | Residuals | Reflection | None], ...] = (
+        ("scar", read.scar), ("regime_shift", read.regime_shift), ("residual_digest", read.residual_digest),
+        ("death_reflection", read.death_reflection),
     )  # fmt: skip
     notes = [
         Note(read.owner_id, read.from_golem_id, about, read.at, facts) for about, facts in stated if facts is not None
@@ -163,4 +176,7 @@ def text_of(note: Note) -> str:
         return str(facts.failure["causal_narrative"])
     if isinstance(facts, Shift):
         return f"{facts.pair} on {facts.chain} turned from {facts.before} to {facts.regime} at tick {facts.tick}"
+    if isinstance(facts, Residuals):
+        moved = ", ".join(f"{item.item} {item.violations} of {item.resolved}" for item in facts.items)
+        return f"changes of {facts.pair} on {facts.chain} beyond expectation up to tick {facts.tick}: {moved}"
     return facts.page

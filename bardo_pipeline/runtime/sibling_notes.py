@@ -19,9 +19,10 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.heartbeat.attention_items import hear_residuals
 from bardo_pipeline.heartbeat.threats import hear_threat
 from bardo_pipeline.inheritance.bundle_files import Bundle
-from bardo_pipeline.inheritance.clade_note import Scar, Shift, failure_row
+from bardo_pipeline.inheritance.clade_note import Residuals, Scar, Shift, failure_row
 from bardo_pipeline.inheritance.clade_parcel import is_urgent
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 from bardo_pipeline.market.market import Market
@@ -109,6 +110,8 @@ class SiblingNotes:
             if note.facts.regime == _VOLATILE and self._concerns(note.facts.model_dump()):
                 hear_threat(cohort.fleet, i, policy.clade.shift_threat, at_us, policy)
             return []
+        if isinstance(note.facts, Residuals) and self._concerns(note.facts.model_dump()):
+            hear_residuals(cohort.fleet, i, note.facts.items, policy)
         if not isinstance(note.facts, Scar):
             return []
         failure = failure_row(note.facts)

@@ -110,6 +110,8 @@ def _of_mood(row: Row) -> Iterator[Any]:
     for place, probe in enumerate(row["probe_results"]):
         if probe["severity"] in ("low", "high"):
             yield _plain_event("attention:probe_raised", row, place, **probe)
+    for place, change in enumerate(row["attention_changes"] or ()):
+        yield _plain_event("attention:changed", row, place, **change)
     for place, event in enumerate((row["triage"] or {}).get("events", ())):
         if event["route"] in ("escalate", "emit"):
             yield _plain_event("ChainEvent", row, place, **_picked(event, "kind", "value_micros", "score", "route"))

@@ -1,8 +1,9 @@
 """Notes of a clade: what its golems tell each other beside entries, computed from the derived tables and the log.
 
 A note is told until it comes back through the relay as `NoteReceived`, so the log is its outbox, as for parcels. Scars
-are told at the close of the cycle that qualified them and at death, a shift of regime while it is the newest one, and
-the reflection of a death with its bundle. Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication); canon 46.
+are told at the close of the cycle that qualified them and at death, a shift of regime and the residuals of a delta
+while they are the newest ones, and the reflection of a death with its bundle. Source: INH S5.1, S6.4; MEM-14; KAT
+(Styx L1 Publication); canon 46; HB adaptive clock (delta, step 5).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_of
@@ -22,8 +25,9 @@ from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.events.experience.stored_text import TEXT_MAX, stored_text
 from bardo_pipeline.events.life.clade_events import NoteReceived
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
+from bardo_pipeline.events.record.model import ItemResiduals
 from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE
-from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Scar, Shift, read_note, text_of
+from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Residuals, Scar, Shift, read_note, text_of
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 
 _SHIFT_CYCLES = 2
@@ -64,7 +68,7 @@ def due_notes(context: DerivationContext, owner_id: str, golems: Mapping[str, bo
     derive_scars(context)
     heard = notes_received(context, owner_id)
     told = [
-        *_scars(context, owner_id, golems, heard), *_shifts(context, owner_id, [g for g in golems if golems[g]]),
+        *_scars(context, owner_id, golems, heard), *_of_markets(context, owner_id, [g for g in golems if golems[g]]),
         *_reflections(context, owner_id, golems, heard),
     ]  # fmt: skip
     known = {note.content_hash for note in heard}
@@ -101,25 +105,35 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
-_SHIFT_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "observation")
+_MARKET_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "observation", "residual_digest")
 
 
-def _shifts(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
-    """Yield the newest change of regime in the last closed cycles of each of these golems."""
+def _of_markets(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
+    """Yield the newest change of regime and the newest residuals in the last closed cycles of these golems."""
     curated = {g: queries.curated_through(context, g) or 0 for g in golems}
     upto = {g: cycle for g, cycle in curated.items() if cycle}
     first = {g: max(1, cycle - _SHIFT_CYCLES + 1) for g, cycle in upto.items()}
-    records = queries.closed_records(context, _SHIFT_COLUMNS, first, upto, context.left_out())
+    records = queries.closed_records(context, _MARKET_COLUMNS, first, upto, context.left_out())
     for golem_id in upto:
         rows = records.filter(pc.equal(records["golem_id"], golem_id))
         regimes = rows["regime"].to_pylist()
         places = [n for n in range(1, len(regimes)) if regimes[n] != regimes[n - 1]]
         if places:
-            row = rows.slice(places[-1], 1).to_pylist()[0]
-            seen, before = row["observation"], regimes[places[-1] - 1]
-            market = {name: seen[name] for name in ("chain", "protocol", "pair")}
-            facts = Shift(tick=row["tick"], before=before, regime=row["regime"], **market)
+            row, market = _market_of(rows, places[-1])
+            facts = Shift(tick=row["tick"], before=regimes[places[-1] - 1], regime=row["regime"], **market)
             yield Note(owner_id, golem_id, "regime_shift", row["observed_at"], facts)
+        digested = np.flatnonzero(rows["residual_digest"].is_valid())
+        if len(digested):
+            row, market = _market_of(rows, int(digested[-1]))
+            items = tuple(ItemResiduals(**item) for item in row["residual_digest"])
+            residuals = Residuals(tick=row["tick"], items=items, **market)
+            yield Note(owner_id, golem_id, "residual_digest", row["observed_at"], residuals)
+
+
+def _market_of(rows: pa.Table, place: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a record and what identifies its market."""
+    row = rows.slice(place, 1).to_pylist()[0]
+    return row, {name: row["observation"][name] for name in ("chain", "protocol", "pair")}
 
 
 def _reflections(

@@ -9,7 +9,7 @@ from typing import Literal
 
 from bardo_pipeline.events.record.model import Name, Part, Text
 
-NoteKind = Literal["scar", "regime_shift", "death_reflection"]
+NoteKind = Literal["scar", "regime_shift", "residual_digest", "death_reflection"]
 
 
 class NoteReceived(Part):

@@ -66,6 +66,7 @@ EVENTS: dict[str, Family] = {
     "heartbeat:observation": Family("cognition", payloads.MarketObserved),
     "heartbeat:regime_shift": Family("cognition", payloads.RegimeShifted),
     "attention:probe_raised": Family("attention", payloads.ProbeRaised),
+    "attention:changed": Family("attention", payloads.AttentionChanged),
     "ChainEvent": Family("attention", payloads.ChainEvent),
     "prediction:resolved": Family("prediction", payloads.PredictionResolved),
     "prediction:decision_resolved": Family("prediction", payloads.DecisionResolved),

@@ -31,7 +31,7 @@ RECORD_COLUMNS = (
     "outcome.effect_variable", "resolutions", "episodes_written", "grimoire_mutations", "vitality", "phase",
     "credits_micros", "credit_consumed_micros", "cost.total_micros", "pipeline.queue_depth", "pipeline.ticks_dropped",
     "pipeline.dropped_while_dreaming", "pipeline.duration_ms", "pipeline.steer_state", "pipeline.tool_runs",
-    "dream_tag", "triage.events",
+    "dream_tag", "triage.events", "attention_changes",
 )  # fmt: skip
 """Columns of records from which events are derived."""
 
@@ -178,6 +178,8 @@ def _attention_and_affect(columns: _Records) -> None:
     severity = flat(columns["probe_results"])[2].field("severity")
     raised = np.flatnonzero(pc.fill_null(pc.is_in(severity, value_set=pa.array(["low", "high"])), False))
     columns.emit_each("attention:probe_raised", "probe_results", raised)
+    changes = np.arange(len(flat(columns["attention_changes"])[2]))
+    columns.emit_each("attention:changed", "attention_changes", changes)
     route = flat(columns["triage.events"])[2].field("route")
     passed = np.flatnonzero(pc.fill_null(pc.is_in(route, value_set=pa.array(["escalate", "emit"])), False))
     columns.emit_each("ChainEvent", "triage.events", passed)

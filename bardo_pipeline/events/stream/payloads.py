@@ -127,6 +127,15 @@ class ProbeRaised(record.Part):
     detail: record.Text | None
 
 
+class AttentionChanged(record.Part):
+    """An item of the environment was discovered, promoted by a violation, or demoted because it is dull."""
+
+    item: record.Name
+    level: Literal["active", "watched", "dormant"]
+    cause: Literal["discovered", "violation", "dull"]
+    residual: record.Real | None
+
+
 class ChainEvent(record.Part):
     """The router escalated or emitted a chain event."""
 

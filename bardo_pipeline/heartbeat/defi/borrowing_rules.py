@@ -25,11 +25,11 @@ from bardo_pipeline.heartbeat.defi.aave_loans import (
     swapped_of_loan,
 )
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, slips
+from bardo_pipeline.heartbeat.defi.risk_engine import Stake, risk_stops
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import gas_stops, pay_gas
 from bardo_pipeline.heartbeat.refusals import BLOCKED, DEFERRED, EXECUTED, REVERTED, Stop
 from bardo_pipeline.heartbeat.safety.permits import accuracy_stop, issue
-from bardo_pipeline.heartbeat.safety.risk import Stake, risk_stops
 from bardo_pipeline.market.market import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.market.uniswap_v3 import token1_share, worth

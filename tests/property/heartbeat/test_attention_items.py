@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.heartbeat.attention_items import readings
+from bardo_pipeline.events.record.model import ItemResiduals
+from bardo_pipeline.heartbeat.attention_items import hear_residuals, readings
 from bardo_pipeline.heartbeat.fleet import ITEMS
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import GatewayPolicy, Policy
 from tests.support.fleets.memory_fleets import Lived, live
 from tests.support.fleets.routed_fleets import market, routed
+from tests.unit.heartbeat.test_choose import fleet_of
 
 RULES, SPAN = Policy().watch, Policy().curator.cycle_ticks
 
@@ -104,3 +106,18 @@ def test_a_golem_beyond_its_daily_budget_reads_no_item() -> None:
     assert len(beyond) > 100
     assert not any(row["attention_changes"] for row in beyond)
     assert sum(d["resolved"] for row in rows for d in row["residual_digest"] or []) < len(rows)
+
+
+@pytest.mark.row("HB-26")
+def test_a_sibling_s_residuals_are_what_a_golem_expects_of_an_item_that_it_never_read() -> None:
+    fleet = fleet_of(2)
+    gas, volume = ITEMS.index("gas"), ITEMS.index("volume")
+    fleet.item_variance[gas, 1] = 0.5
+    told = [
+        ItemResiduals(item=name, resolved=50, violations=1, mean=0.0, variance=0.25) for name in ("gas", "volume", "x")
+    ]
+    for golem in (0, 1):
+        hear_residuals(fleet, golem, told, Policy())
+    assert fleet.item_variance[gas].tolist() == [0.25, 0.5]
+    assert fleet.item_variance[volume].tolist() == [0.25, 0.25]
+    assert (fleet.item_variance[0] == RULES.first_sigma**2).all()

@@ -81,7 +81,7 @@ def put_all(url: str, secret: bytes, held: HeldRelay) -> None:
             topic.put(message.message_id, message.body)
 
 
-@pytest.mark.row("KAT-3")
+@pytest.mark.row("KAT-3", "HB-26")
 def test_scars_of_a_life_reach_the_ticks_of_another_home(tmp_path: Path) -> None:
     first = made(tmp_path / "first", *LIVES, "--seed", "7", secret=SECRET)
     context, held = DerivationContext.open(first), HeldRelay()
@@ -89,6 +89,7 @@ def test_scars_of_a_life_reach_the_ticks_of_another_home(tmp_path: Path) -> None
     done = exchange(context, OWNER, CladeSecret(SECRET), held, now=NOW)
     assert set(told_scars(first)) == set(scars)
     assert done.told_notes == done.received_notes >= len(scars) > 0
+    assert "residual_digest" in {heard.note.about for heard in notes_received(context, OWNER)}
     assert exchange(context, OWNER, CladeSecret(SECRET), held, now=NOW).told_notes == 0
     with relay(tmp_path / "relay.db") as (url, _):
         put_all(url, SECRET, held)

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.heartbeat.decide import ENTER, HOLD, LEAVE, REBALANCE, Choice, Plan, considered, execute
+from bardo_pipeline.heartbeat.defi.risk_engine import kelly_limit
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gas_gate import age_payments
@@ -33,7 +34,6 @@ from bardo_pipeline.heartbeat.refusals import (
     SIMULATED_LOSS,
 )
 from bardo_pipeline.heartbeat.safety.permits import Permits, issue, market_state
-from bardo_pipeline.heartbeat.safety.risk import kelly_limit
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy, RiskPolicy
 from bardo_pipeline.quality.reason_checks import contradictions

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Scar, Shift, failure_row, read_note, text_of
+from bardo_pipeline.events.record.model import ItemResiduals
+from bardo_pipeline.inheritance.clade_note import (
+    End,
+    Note,
+    Reflection,
+    Residuals,
+    Scar,
+    Shift,
+    failure_row,
+    read_note,
+    text_of,
+)
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -39,6 +50,8 @@ NOTES = (
     scar(),
     Note("owner-1", "g-1", "regime_shift", AT, Shift(chain="base", protocol="uniswap_v3", pair="WETH/USDC", tick=9,
                                                       before="range_bound", regime="volatile")),
+    Note("owner-1", "g-1", "residual_digest", AT, Residuals(chain="base", protocol="uniswap_v3", pair="WETH/USDC",
+         tick=50, items=(ItemResiduals(item="gas", resolved=50, violations=2, mean=-0.001, variance=0.0004),))),
     Note("owner-1", "g-1", "death_reflection", AT, Reflection(bundle_hash="a" * 64, page="# What worked\n")),
 )  # fmt: skip
 
