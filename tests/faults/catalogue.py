@@ -43,6 +43,19 @@ EXPLORING = f"{VERDICTS}::test_the_golems_of_a_market_explore_the_discarded_tick
 DRAWING = f"{VERDICTS}::test_the_thresholds_of_a_record_follow_from_its_boundaries_the_golems_seed_and_its_mood"
 SHADOWS = f"{TRIED}::test_each_trial_states_what_its_alternative_would_have_earned"
 
+SPENT = "tests/unit/heartbeat/test_spending.py"
+KEPT = (f"{SPENT}::test_every_tick_keeps_to_the_band_of_the_recorded_costs_of_its_day[attention]",)
+PERMITTED = "tests/unit/heartbeat/test_permits.py"
+ONCE = (f"{PERMITTED}::test_a_permit_counts_once_for_its_action_tick_market_and_time",)
+INTERLEAVED = (f"{PERMITTED}::TestInterleavings",)
+LAYERS = (f"{PERMITTED}::test_each_layer_stops_an_act_that_takes_a_risk_and_none_stops_leaving",)
+CACHED = "tests/unit/heartbeat/test_decision_cache.py"
+ITEMISED = (
+    "tests/property/heartbeat/test_attention_items.py"
+    "::test_items_are_discovered_promoted_demoted_and_digested_as_a_fold_of_the_market_says",
+)
+TURNED = "tests/unit/heartbeat/test_after_turn.py"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -65,6 +78,9 @@ _GATING = "heartbeat/gating"
 _CHOICES, _LOANS = "heartbeat/choice_trials.py", "heartbeat/defi/loan_trials.py"
 _BORROWING = "heartbeat/defi/borrowing_rules.py"
 _STEP, _GATE, _DECIDE = "heartbeat/step.py", "heartbeat/gate.py", "heartbeat/decide.py"
+_TURN, _ITEMS = "heartbeat/after_turn.py", "heartbeat/attention_items.py"
+_SPENDING, _PERMITS, _CACHE = (f"heartbeat/safety/{name}.py" for name in ("spending", "permits", "decision_cache"))
+_RISK = "heartbeat/defi/risk_engine.py"
 _PROBES, _OBSERVE, _RECALL = "heartbeat/probes.py", "heartbeat/observe.py", "heartbeat/recall_table.py"
 _GAS_GATE, _PARTITIONS, _TRIALS = (
     "heartbeat/gas_gate.py", "mortality/credit_partitions.py", "heartbeat/defi/rebalance.py",
@@ -137,8 +153,8 @@ FAULTS = (
           "deviation_sigma=observe.deviation(fleet, policy) * 0.0,", DEVIATION),
     Fault("homeostatic means begin at zero", "HB-13", _OBSERVE, "first = fleet.home_seen == 0",
           "first = fleet.home_seen < 0", DEVIATION),
-    Fault("homeostatic means unwired", "HB-13", _STEP, "(inference + gas, inference, gas, acted, waking.error)",
-          "(inference + gas, gas, inference, acted, waking.error)", DEVIATION),
+    Fault("homeostatic means unwired", "HB-13", _TURN, "(inference + gas, inference, gas, acted, turn.error)",
+          "(inference + gas, gas, inference, acted, turn.error)", DEVIATION),
     # the step: surprise and tiers
     Fault("attention silences T2", "HB-4", _STEP, "fleet.alive & (tier == T1) & unforced",
           "fleet.alive & (tier >= T1) & unforced", SILENCED),
@@ -170,8 +186,8 @@ FAULTS = (
           SOURCES),
     Fault("follow-ups are never received", "HB-2", _STEP, "fleet.follow_ups += interventions.follow_up",
           "fleet.follow_ups += interventions.follow_up * 0", SOURCES),
-    Fault("follow-ups are forgotten", "HB-4", _STEP, "np.where((tier == 1) | (tier == 2), 0, follow_ups)",
-          "np.where(tier >= 0, 0, follow_ups)", wiring("a_follow_up_stays_pending_up_to_the_next_deliberation")),
+    Fault("follow-ups are forgotten", "HB-4", _STEP, "np.where((tier == T1) | (tier == T2), 0, follow_ups",
+          "np.where(tier >= 0, 0, follow_ups", wiring("a_follow_up_stays_pending_up_to_the_next_deliberation")),
     Fault("the dead are woken", "INH-1", _STEP, "    tier[~fleet.alive] = 0\n", "",
           wiring("the_dead_keep_their_state_and_are_not_woken")),
     Fault("thoughts are not counted", "HB-9", _STEP,
@@ -182,15 +198,15 @@ FAULTS = (
           "observe.forecast(fleet, tape, min(t + 1, tape.ticks - 1), fleet.health", PREDICTED),
     Fault("predictions without an oracle", "HB-2", _STEP, "    if oracle:\n        observe.forecast",
           "    if True:\n        observe.forecast", wiring("a_golem_without_an_oracle_makes_no_prediction")),
-    Fault("inaction is never on trial", "HB-24", _STEP,
-          "    try_inaction(fleet, tape, t, sight, waking.tier, policy)\n", "",
+    Fault("inaction is never on trial", "HB-24", _TURN,
+          "    try_inaction(turn.fleet, turn.tape, turn.t, turn.sight, turn.tier, turn.policy)\n", "    pass\n",
           wiring("inaction_of_quiet_golems_is_tried")),
-    Fault("hits do not move the mood", "HB-28", _STEP, "waking.threshold, seen.held_share, policy)",
-          "waking.threshold, seen.held_share * 0.0, policy)", MOOD),
-    Fault("surprise does not move the mood", "HB-28", _STEP, "sight.change, waking.error, waking.threshold",
-          "sight.change, waking.threshold, waking.threshold", MOOD),
-    Fault("gains do not move the mood", "HB-28", _STEP, "appraise(fleet.pad, sight.change,",
-          "appraise(fleet.pad, sight.change * 0.0,", MOOD),
+    Fault("hits do not move the mood", "HB-28", _TURN, "turn.seen.held_share, turn.policy)",
+          "turn.seen.held_share * 0.0, turn.policy)", MOOD),
+    Fault("surprise does not move the mood", "HB-28", _TURN, "turn.sight.change, turn.error,",
+          "turn.sight.change, turn.threshold,", MOOD),
+    Fault("gains do not move the mood", "HB-28", _TURN, "appraise(fleet.pad, turn.sight.change,",
+          "appraise(fleet.pad, turn.sight.change * 0.0,", MOOD),
     Fault("deliberations are free", "INH-1", _STEP,
           "inference[choice.golem], gas[choice.golem] = choice.cost_micros, choice.gas_micros",
           "gas[choice.golem] = choice.gas_micros", BILLS),
@@ -249,9 +265,10 @@ FAULTS = (
           "((t + later) % span)", "((t + later + 1) % span)", (DRAWING,)),
     Fault("a later verdict scores no tick again", "HB-9", f"{_GATING}/tier_verdicts.py",
           'missed[:span] &= (is_late & ~past["missed"])[:span]', "missed[:span] = False", LEARNING),
-    Fault("tiers are never judged", "HB-7", _STEP, "        judge_tiers(fleet, t, policy)\n", "        pass\n",
+    Fault("tiers are never judged", "HB-7", _TURN, "        judge_tiers(fleet, turn.t, turn.policy)\n",
+          "        pass\n",
           LEARNING),
-    Fault("trials do not reach the judgement", "HB-7", _STEP, "        note_effects(fleet, t, effects)\n", "",
+    Fault("trials do not reach the judgement", "HB-7", _TURN, "        note_effects(fleet, turn.t, turn.effects)\n", "",
           LEARNING),
     Fault("a needless escalation lowers a boundary", "HB-7", f"{_GATING}/boundaries.py",
           "np.stack([needless, missed])", "np.stack([missed, needless])", LEARNING),
@@ -591,4 +608,71 @@ FAULTS = (
           "pruned = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)",
           "pruned = now < ppm(policy.curator.prune_confidence)",
           ("tests/unit/curator/test_curator_passes.py::test_an_entry_with_a_floor_is_not_pruned_by_decay_below_the_limit",)),
+    # the budget, permits, the risk engine, the cache, attention items, the chain after the turn
+    Fault("gas is not spent from the daily budget", "HB-17", _TURN, "turn.bill[0] + turn.bill[1])",
+          "turn.bill[0] + 0 * turn.bill[1])", KEPT),
+    Fault("midnight does not end the budget's day", "HB-17", _STEP, "begin_day(fleet, int(tape.at_us[t]))",
+          "begin_day(fleet, int(tape.at_us[0]))", KEPT),
+    Fault("forced ticks pass the budget", "HB-17", _STEP, "tier = lowered(tier, band)",
+          "tier = np.where(unforced, lowered(tier, band), tier)", KEPT),
+    Fault("a stopped steer is lost", "HB-17", _STEP, "follow_ups + steer * (tier != kept)", "follow_ups",
+          (f"{SPENT}::test_a_steer_that_the_budget_stops_waits_for_the_next_deliberation",)),
+    Fault("a restart counts the day before", "HB-17", _SPENDING, "(moments // DAY_US == day) & (own >= 0)",
+          "(own >= 0)",
+          (f"{SPENT}::test_a_restart_restores_the_spending_of_the_day_from_the_records",)),
+    Fault("items are read beyond the budget", "HB-26", _TURN, "turn.band < NO_QUERY", "turn.band <= NO_QUERY",
+          ("tests/property/heartbeat/test_attention_items.py::test_a_golem_beyond_its_daily_budget_reads_no_item",)),
+    Fault("a permit counts twice", "HB-25", _PERMITS, "        self.granted = np.zeros(len(self.granted), bool)\n", "",
+          ONCE),
+    Fault("a permit allows any action", "HB-25", _PERMITS, "(self.action == action) & ", "", (*ONCE, *INTERLEAVED)),
+    Fault("a permit outlives its tick", "HB-25", _PERMITS, " & (self.tick == fleet.tick[self.golem])", "", ONCE),
+    Fault("a permit outlives its market", "HB-25", _PERMITS, "market_state(tape, t) == self.market_state and ", "",
+          (*ONCE, *INTERLEAVED)),
+    Fault("a permit never expires", "HB-25", _PERMITS, " and int(tape.at_us[t]) < self.expires_us", "", ONCE),
+    Fault("refused actions get permits", "HB-25", _PERMITS,
+          "(action != 0) & ((status == EXECUTED) | (status == REVERTED))",
+          "(action != 0) & (status == status)",
+          (f"{PERMITTED}::test_every_sent_action_names_its_permit_and_no_other_action_has_one",)),
+    Fault("execution asks for no permit", "HB-25", _DECIDE, "    _defer_unpermitted(choice, allowed)\n", "",
+          INTERLEAVED),
+    Fault("gas is paid without a permit", "HB-25", _DECIDE, "column[~allowed] = 0", "column[stopped] = 0", INTERLEAVED),
+    Fault("the risk engine is not asked", "HB-27", _DECIDE,
+          "*risk_stops(fleet, tape, t, golem, sight.nav[golem], _stake(choice, plan, deep, mints), policy),", "",
+          LAYERS),
+    Fault("the accuracy gate is not asked", "HB-25", _DECIDE,
+          "        accuracy_stop(fleet, golem, mints, policy),\n", "",
+          LAYERS),
+    Fault("acts at T1 are simulated", "HB-27", _DECIDE, "deep=deep & (choice.action != HOLD)",
+          "deep=choice.action != HOLD",
+          (f"{PERMITTED}::test_only_a_decision_at_t2_is_simulated_before_it_is_sent",)),
+    Fault("Kelly has no floor", "HB-27", _RISK, "np.maximum(rules.kelly_floor, ", "np.maximum(0.0, ",
+          (f"{PERMITTED}::test_half_kelly_grows_with_the_share_of_right_decisions_from_a_floor",)),
+    Fault("a regime change keeps the cache", "HB-16", _STEP, "forget_regime(fleet, regime_changed)",
+          "forget_regime(fleet, regime_changed & False)",
+          (f"{CACHED}::test_the_hits_of_a_life_follow_from_its_own_deliberations_alone",)),
+    Fault("an answered tick deliberates", "HB-16", _STEP, "np.where(cached.answered, T0, tier)",
+          "np.where(False, T0, tier)",
+          (f"{CACHED}::test_an_answer_costs_nothing_and_every_lookup_is_recorded_with_its_result",)),
+    Fault("a change of mind counts on", "HB-16", _CACHE, "same = holds & (fleet.cache_outcome[place] == outcome)",
+          "same = holds", (f"{CACHED}::test_three_like_outcomes_are_needed_and_another_one_begins_anew",)),
+    Fault("drift keeps the cache", "HB-16", _CACHE, "rules.drift_max * np.abs(before)", "9.0 * np.abs(before)",
+          (f"{CACHED}::test_a_condition_that_drifted_by_more_than_a_fifth_invalidates_a_decision",)),
+    Fault("a new playbook keeps the cache", "HB-16", _CACHE,
+          "columns = fleet.rebalance_threshold, fleet.presence, fleet.loan_choice",
+          "columns = fleet.rebalance_threshold, fleet.presence, fleet.presence",
+          (f"{CACHED}::test_a_change_of_the_playbook_invalidates_the_decisions_that_used_it",)),
+    Fault("dull items stay active", "HB-26", _ITEMS, "np.where(dull, before - 1, level)",
+          "np.where(dull, before, level)",
+          ITEMISED),
+    Fault("a violation promotes nothing", "HB-26", _ITEMS, "np.where(cause == VIOLATION, ACTIVE, before)", "before",
+          ITEMISED),
+    Fault("a dormant item never wakes", "HB-26", _ITEMS, "np.where(woken, WATCHED, level)", "level", ITEMISED),
+    Fault("a digest goes on", "HB-26", _ITEMS, "np.where(due, 0, column)", "column", ITEMISED),
+    Fault("a failing subsystem goes unrecorded", "HB-29", _STEP, "        out.failures[at] = turn.failures\n",
+          "        pass\n",
+          (f"{TURNED}::test_a_failing_subsystem_is_recorded_and_stops_no_other",)),
+    Fault("lifespan comes before the heartbeat", "HB-29", _TURN,
+          '    ("heartbeat", _heartbeat),\n    ("lifespan", _lifespan),\n',
+          '    ("lifespan", _lifespan),\n    ("heartbeat", _heartbeat),\n',
+          (f"{TURNED}::test_nine_subsystems_run_in_the_order_of_the_document_at_every_tick",)),
 )  # fmt: skip

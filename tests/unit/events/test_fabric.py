@@ -100,6 +100,7 @@ def test_events_read_every_record_column_except_metadata_and_private_parts() -> 
     read = {path.split(".")[0] for path in RECORD_COLUMNS}
     unread = {"schema_version", "cycle_seen", "derivation_id", "playbook_version", "prediction_error_sources", "sealed"}
     unread |= {"attention", "credit_partitions", "experiences", "gating", "retrieval", "trials"}
+    unread |= {"spending", "permits", "cached_decision", "residual_digest", "failed_subsystems"}
     assert set(RECORD_SCHEMA.names) - read == unread
     assert not any(path == read or path.startswith(f"{read}.") for path in PRIVATE for read in RECORD_COLUMNS)
 
