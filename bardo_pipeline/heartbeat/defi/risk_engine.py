@@ -23,7 +23,7 @@ from bardo_pipeline.policy import Policy
 
 @dataclass
 class Stake:
-    """What decided acts put at risk, [decisions]; money in micro-dollars.
+    """Risk of decided acts, [decisions]; money in micro-dollars.
 
     risky: acts that take a risk. deep: decided at T2. cost: gas and expected slippage, lost for sure. value: what the
     act moves. borrowed: new debt. exit_swap: what leaving the new position at once would swap.

@@ -1,1 +1,1 @@
-"""What keeps a golem from harm: the daily budget, permits, and the cache of decisions. Pure."""
+"""Limits of a tick: the daily budget, permits, and the cache of decisions. Pure."""
