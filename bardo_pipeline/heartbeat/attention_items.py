@@ -53,50 +53,52 @@ def readings(tape: Tape, t: int) -> Float64Array:
     return np.log(np.where(level > 0.0, level, np.nan))
 
 
-def attend(fleet: Fleet, tape: Tape, t: int, queries: BoolArray, policy: Policy) -> Attending:
-    """Read the items that each golem attends to, and change its attention.
+def attend(fleet: Fleet, tape: Tape, t: int, queries: BoolArray, policy: Policy) -> Attending | None:
+    """Read the items that each golem attends to, and change its attention; None if nothing can change.
 
     queries: golems whose budget allows to read their environment.
     """
-    rules, now = policy.watch, readings(tape, t)[:, None]
-    looks = fleet.alive & queries
-    ends = looks & (fleet.tick % policy.curator.cycle_ticks == 0)
-    scans, before = ends | (looks & (fleet.tick == 1)), fleet.item_level.copy()
-    reads = looks & (before >= WATCHED) & ~np.isnan(now)
+    now, looks, span = readings(tape, t)[:, None], fleet.alive & queries, policy.curator.cycle_ticks
+    reads = (fleet.item_level >= WATCHED) & looks & ~np.isnan(now)
     residual = np.where(reads, now - fleet.item_last, 0.0)
-    violated = reads & (np.abs(residual) > rules.violation_sigma * np.sqrt(fleet.item_variance))
-    _note(fleet, now, reads, residual, violated, policy)
+    violated = _note(fleet, now, reads, residual, policy)
+    place = fleet.tick % span
+    ends, begins = looks & (place == 0), looks & (fleet.tick == 1)
+    if not (violated.any() or ends.any() or begins.any()):
+        return None
+    fleet.item_quiet[violated] = 0
+    before = fleet.item_level
     cause = np.where(violated & (before == WATCHED), VIOLATION, NOTHING)
-    level = np.where(cause == VIOLATION, ACTIVE, before)
-    dull = ends & (before >= WATCHED) & (fleet.item_quiet >= rules.quiet_deltas) & (cause == NOTHING)
-    level, cause = np.where(dull, before - 1, level), np.where(dull, DULL, cause)
-    fleet.item_quiet = np.where(ends & (before >= WATCHED), fleet.item_quiet + 1, fleet.item_quiet)
-    found = scans & (before == UNKNOWN) & ~np.isnan(now)
+    level, moved = np.where(cause == VIOLATION, ACTIVE, before), residual
+    found = (ends | begins) & (before == UNKNOWN) & ~np.isnan(now)
     level, cause = np.where(found, WATCHED, level), np.where(found, DISCOVERED, cause)
-    moved = now - fleet.item_last
-    spread = rules.violation_sigma * np.sqrt(fleet.item_variance * policy.curator.cycle_ticks)
-    woken = ends & (before == DORMANT) & (np.abs(moved) > spread)
-    level, cause = np.where(woken, WATCHED, level), np.where(woken, VIOLATION, cause)
-    seen = found | (ends & (before == DORMANT) & ~np.isnan(now))
+    seen = found
+    if ends.any():
+        dull = ends & (before >= WATCHED) & (fleet.item_quiet >= policy.watch.quiet_deltas) & (cause == NOTHING)
+        fleet.item_quiet += ends & (before >= WATCHED)
+        dormant = ends & (before == DORMANT) & ~np.isnan(now)
+        moved = np.where(dormant, now - fleet.item_last, residual)
+        woken = dormant & (moved * moved > policy.watch.violation_sigma**2 * fleet.item_variance * span)
+        level = np.where(dull, before - 1, np.where(woken, WATCHED, level))
+        cause = np.where(dull, DULL, np.where(woken, VIOLATION, cause))
+        seen = found | dormant
     fleet.item_last = np.where(seen, now, fleet.item_last)
-    fleet.item_quiet = np.where(cause != NOTHING, 0, fleet.item_quiet)
+    fleet.item_quiet[cause != NOTHING] = 0
     fleet.item_level = level
-    return Attending(level, cause, np.where(cause == VIOLATION, np.where(woken, moved, residual), np.nan))
+    return Attending(level, cause, np.where(cause == VIOLATION, moved, np.nan))
 
 
-def _note(
-    fleet: Fleet, now: Float64Array, reads: BoolArray, residual: Float64Array, violated: BoolArray, policy: Policy
-) -> None:
-    """Count residuals, and update the variances that they are compared with."""
-    memory = policy.watch.memory
-    updated = memory * fleet.item_variance + (1.0 - memory) * residual * residual
-    fleet.item_variance = np.where(reads, updated, fleet.item_variance)
-    fleet.item_last = np.where(reads, now, fleet.item_last)
+def _note(fleet: Fleet, now: Float64Array, reads: BoolArray, residual: Float64Array, policy: Policy) -> BoolArray:
+    """Count residuals, and update the variances that they are compared with; return the violations."""
+    square = residual * residual
+    violated: BoolArray = square > policy.watch.violation_sigma**2 * fleet.item_variance
+    fleet.item_variance += (1.0 - policy.watch.memory) * reads * (square - fleet.item_variance)
+    np.copyto(fleet.item_last, now, where=reads)
     fleet.item_resolved += reads
     fleet.item_violations += violated
     fleet.item_sum += residual
-    fleet.item_square += residual * residual
-    fleet.item_quiet = np.where(violated, 0, fleet.item_quiet)
+    fleet.item_square += square
+    return violated
 
 
 def digest(fleet: Fleet, policy: Policy) -> Digest | None:

@@ -1,13 +1,13 @@
 """Bands of the daily budget: they lower tiers before any request to a model is built. Pure, over columns.
 
-A day's spending is the recorded cost of a golem's ticks of that UTC day of event time, inference and gas. Nothing
-overrides a band: forced ticks are lowered too. Source: HB S12, canon 37.
+A day's spending is the recorded cost of a golem's ticks of that UTC day of event time, inference and gas. A resumed run
+lives its recorded ticks again, so it goes on with what they spent. Nothing overrides a band: forced ticks are lowered
+too. Source: HB S12, canon 37.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from bardo_pipeline.arrays import Int8Array, Int64Array
 from bardo_pipeline.events.record.model import TIERS
@@ -47,19 +47,3 @@ def lowered(tier: Int8Array, band: Int64Array) -> Int8Array:
 def spend(fleet: Fleet, cost: Int64Array) -> None:
     """Add the cost of this tick, in micro-dollars, to the day's spending."""
     fleet.day_spent += cost
-
-
-def resume_day(fleet: Fleet, records: pa.Table, at_us: int) -> None:
-    """Restore the spending of the UTC day of a moment from the records of its earlier ticks, after a restart.
-
-    records: columns golem_id, observed_at and cost; rows of other days and of other golems do not count.
-    """
-    day = at_us // DAY_US
-    place = {golem_id: i for i, golem_id in enumerate(fleet.golem_ids)}
-    moments = records["observed_at"].cast(pa.int64()).to_numpy()
-    own = np.array([place.get(golem_id, -1) for golem_id in records["golem_id"].to_pylist()], np.int64)
-    total = records["cost"].combine_chunks().field("total_micros").to_numpy(zero_copy_only=False)
-    counts = (moments // DAY_US == day) & (own >= 0) & (moments < at_us)
-    spent = np.zeros(fleet.size, np.int64)
-    np.add.at(spent, own[counts], total[counts])
-    fleet.day_spent, fleet.spent_day = spent, np.full(fleet.size, day)

@@ -40,7 +40,7 @@ def folded(last_tick: int, starts: int) -> tuple[dict[int, list[tuple[Any, ...]]
                 step, violated = now - last, False
                 if not math.isnan(now):
                     violated = abs(step) > RULES.violation_sigma * math.sqrt(variance)
-                    variance = RULES.memory * variance + (1.0 - RULES.memory) * step * step
+                    variance += (1.0 - RULES.memory) * (step * step - variance)
                     last = now
                     residuals.append((step, violated))
                 quiet = 0 if violated else quiet

@@ -9,6 +9,7 @@ import pytest
 
 from bardo_pipeline.heartbeat import after_turn as chain
 from bardo_pipeline.heartbeat.after_turn import SUBSYSTEMS, Turn
+from bardo_pipeline.heartbeat.attention_items import WATCHED, readings
 from tests.support.fleets.gated_fleets import GATED
 from tests.support.fleets.memory_fleets import Lived, live, lively_market
 
@@ -58,7 +59,8 @@ def test_each_subsystem_reads_what_those_before_it_wrote(monkeypatch: pytest.Mon
                 cost = turn.bill[0] + turn.bill[1]
                 seen["spent"] += bool((fleet.day_spent == state["spent"] + cost).all())
             if name == "clade":
-                seen["changes"] += turn.attending is not None
+                own = fleet.item_level[0, 0], fleet.item_last[0, 0]  # the price is read unless it is dormant
+                seen["changes"] += bool(own[0] < WATCHED or own[1] == readings(turn.tape, turn.t)[0])
                 at = turn.t % len(fleet.past_found)
                 seen["found"] += bool((fleet.past_found[at] == turn.found).all())
             if name == "telemetry":
