@@ -250,3 +250,23 @@ def test_a_permit_counts_once_for_its_action_tick_market_and_time() -> None:
     fleet.tick += 1
     assert not kept.use(fleet, tape, 1, np.array([REBALANCE])).any(), "another tick"
     assert NO_PERMIT
+
+
+@pytest.mark.row("HB-25")
+@pytest.mark.parametrize("other", [HOLD, LEAVE, ENTER])
+def test_an_action_that_was_replaced_after_its_permit_is_neither_executed_nor_paid(other: int) -> None:
+    fleet, tape = entered(1)
+    fleet.rebalance_threshold[:] = 0.0
+    fleet.tick += 1
+    sight = observe(fleet, tape, 1, POLICY)
+    age_payments(fleet, tape, 1, POLICY)
+    one, low, recall = np.array([0]), np.array([False]), nothing_known(1, EntryNames())
+    choice, plan = considered(fleet, tape, 1, sight, one, low, recall, POLICY, low, None)
+    assert choice.gas_micros[0] > 0
+    permits = issue(fleet, tape, 1, one, choice.action, choice.status, low, POLICY)
+    choice.action[:] = other
+    before = copy.deepcopy(fleet)
+    execute(fleet, tape, 1, sight, choice, plan, permits, recall, POLICY)
+    for name in ("partitions", "liquidity", "idle", "opened_tick", "fees"):
+        assert (getattr(fleet, name) == getattr(before, name)).all(), name
+    assert choice.why.tolist() == [0 if other == HOLD else NO_PERMIT]
