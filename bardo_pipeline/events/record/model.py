@@ -496,7 +496,7 @@ class Permit(Part):
     ----------
     action_type : the one action that it permits
     market_state : hash of the market on which the action was decided; the permit is void in any other state
-    expires_at : end of its validity
+    expires_us : end of its validity, in microseconds since the epoch
     accuracy : share of the golem's latest predictions that held
     simulated : the action was simulated before it was sent
     """
@@ -504,7 +504,7 @@ class Permit(Part):
     permit_id: Name
     action_type: Name
     market_state: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    expires_at: Moment
+    expires_us: Whole
     accuracy: Unit
     simulated: bool
 

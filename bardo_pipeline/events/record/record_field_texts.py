@@ -273,7 +273,7 @@ RECORD_FIELDS: dict[str, str] = {
     "Permit.permit_id": "Id of the permit, which its action names.",
     "Permit.action_type": "The one action that it permits.",
     "market_state": "Hash of the market on which the action was decided.",
-    "expires_at": "End of the permit's validity.",
+    "expires_us": "End of the permit's validity, in microseconds since the epoch.",
     "accuracy": "Share of the golem's latest predictions that held.",
     "simulated": "Whether the action was simulated before it was sent.",
     "cached_decision": "Lookup in the decision cache; null without one.",

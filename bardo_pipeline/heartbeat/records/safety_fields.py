@@ -73,7 +73,7 @@ def permits(rows: Rows) -> pa.Array | None:
                 "permit_id": arrow.concat_text("permit-", sent.golem_ids, "-", sent.text("tick"), end),
                 "action_type": arrow.text_of(names, sent[f"{prefix}_action"]),
                 "market_state": pa.array(state, pa.string()),
-                "expires_at": pa.array(sent[f"{prefix}_expires_us"]),
+                "expires_us": sent[f"{prefix}_expires_us"],
                 "accuracy": sent[f"{prefix}_accuracy"],
                 "simulated": sent[f"{prefix}_simulated"],
             }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -108,9 +107,6 @@ class _Draw:
             children = [self.column(n, field_annotation(f), count) for n, f in core.model_fields.items()]
             mask = None if absent is None else pa.array(absent)
             return pa.StructArray.from_arrays(children, fields=list(_arrow_type(core)), mask=mask)
-        if core is datetime:
-            drawn = pa.array(START_US + self.rng.integers(0, 10**12, count)).cast(MOMENT)
-            return _masked(drawn, absent)
         if core is bool:
             return pa.array(self.rng.random(count) < 0.5, mask=absent)
         if core is int:

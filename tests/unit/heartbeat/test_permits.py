@@ -114,7 +114,8 @@ def test_every_sent_action_names_its_permit_and_no_other_action_has_one() -> Non
             (a["permit_id"], a["action_type"]) for a in sent
         ]
         for permit in permits:
-            assert (permit["expires_at"] - row["observed_at"]).total_seconds() == POLICY.risk.permit_seconds
+            ends = row["observed_at"].timestamp() + POLICY.risk.permit_seconds
+            assert permit["expires_us"] == round(ends * 1e6)
             assert permit["simulated"] == (row["tier"] == "T2")
             assert POLICY.risk.accuracy_min <= permit["accuracy"] <= 1.0
             seen += 1
