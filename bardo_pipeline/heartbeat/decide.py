@@ -129,6 +129,9 @@ def choose(
     _price(choice, deep, policy)
     permits = issue(fleet, tape, t, golem, choice.action, choice.status, deep, policy)
     execute(fleet, tape, t, sight, choice, plan, permits, recall, policy)
+    if cut is not None:
+        sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
+        cut.note(golem[sent])
     return choice
 
 
@@ -305,8 +308,6 @@ def _check(
         choice.status[hit], choice.why[hit] = status, why
         choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
     sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
-    if cut is not None:
-        cut.note(golem[sent])
     choice.gas_micros = np.where(sent, plan.gas, 0)
     choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
     choice.expected_slip_ppm = plan.expected_slip
