@@ -185,6 +185,8 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "golem observe",
             "golem notices",
             "golem successor",
+            "live",
+            "steer",
             "serve",
         )
     )

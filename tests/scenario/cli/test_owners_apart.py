@@ -68,6 +68,7 @@ ACTS = {
     "clade members": "{owner}",
     "clade backup": "{owner} --relay http://127.0.0.1:9",
     "clade beliefs": "",
+    "clade identity": "{owner}",
     "clade notes": "",
     "clade pheromones": "",
     "clade restore": "{owner} --relay http://127.0.0.1:9",
