@@ -181,6 +181,7 @@ def test_lost_files_and_lost_answers_double_nothing(home: DerivationContext, tmp
     assert sorted(heard) == sorted(set(heard)) == sorted(post.content for post in board.posts)
 
 
+@pytest.mark.row("KAT-4")
 def test_a_hostile_board_adds_nothing_and_stops_nothing(home: DerivationContext, tmp_path: Path) -> None:
     board, other = HeldBoard(tmp_path, SECRET, STRANGER), HeldBoard(tmp_path / "..", STRANGER)
     (genuine,) = put(board, STRANGER, [belief("a")])
@@ -202,6 +203,7 @@ def test_a_hostile_board_adds_nothing_and_stops_nothing(home: DerivationContext,
     assert foreign.content not in heard
 
 
+@pytest.mark.row("KAT-4")
 def test_authors_without_a_score_and_beyond_the_quota_are_refused(tmp_path: Path) -> None:
     board = HeldBoard(tmp_path, STRANGER, quota=Quota(living=3, death=2))
     with pytest.raises(ServerError, match="score below 50") as refused:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.heartbeat.decide import ENTER, HOLD, LEAVE, REBALANCE, Choice, Plan, considered, execute
@@ -226,8 +226,9 @@ class Interleavings(RuleBasedStateMachine):
         assert getattr(self, "executed", 0) <= getattr(self, "permitted", 0)
 
 
-TestInterleavings = pytest.mark.row("HB-25")(Interleavings.TestCase)
-TestInterleavings.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+@pytest.mark.row("HB-25")
+def test_no_interleaving_of_the_clocks_executes_without_a_permit() -> None:
+    run_state_machine_as_test(Interleavings, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
 
 
 @pytest.mark.row("HB-25")
