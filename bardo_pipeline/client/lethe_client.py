@@ -6,20 +6,17 @@ Source: KAT (Lethe); KAT-4; ADR 0115.
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
-from bardo_pipeline.errors import ConfigError, NoServerError, ServerError
+from bardo_pipeline.client.relay_answers import SECONDS, answered, relay_address
+from bardo_pipeline.errors import ServerError
 
 TICKETS_MAX = 64
 """Blinded digests of one request."""
-
-_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -36,7 +33,7 @@ class TicketRequest(NamedTuple):
     """
 
     identity: str
-    purpose: Any
+    purpose: Literal["living", "death"]
     blinded: tuple[int, ...]
     signature: str = ""
 
@@ -53,7 +50,7 @@ class TicketRequest(NamedTuple):
 
 
 class BoardPost(NamedTuple):
-    """A post as the relay stores it. number: its place on the board. signature: hex digits."""
+    """A post as the relay stores it. number: its place on the board. signature: that of the relay."""
 
     number: int
     purpose: str
@@ -69,9 +66,7 @@ class LetheClient:
     """
 
     def __init__(self, url: str) -> None:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise ConfigError(f"relay {url!r} is no address: give one that begins with http:// or https://")
-        self._url = url.rstrip("/")
+        self._url = relay_address(url)
         self._trust = ssl.create_default_context() if self._url.startswith("https") else False
 
     def keys(self) -> dict[str, int]:
@@ -110,20 +105,10 @@ class LetheClient:
         return self._read("GET", "posts", read, params={"after": number})
 
     def _read(self, method: str, place: str, read: Callable[[dict[str, Any]], T], **options: Any) -> T:
-        try:
-            answer = httpx.request(
-                method, f"{self._url}/v1/lethe/{place}", timeout=_SECONDS, verify=self._trust, **options
-            )
-        except httpx.HTTPError as error:
-            raise NoServerError(f"the relay {self._url} does not answer ({error or type(error).__name__})") from error
-        try:
-            document = json.loads(answer.content)
-        except ValueError:
-            document = {}
-        if not answer.is_success:
-            facts = document if isinstance(document, dict) else {}
-            message = str(facts.get("message", f"the relay answered {answer.status_code}"))
-            raise ServerError(answer.status_code, str(facts.get("error", "RelayError")), message, facts.get("cure"))
+        address = f"{self._url}/v1/lethe/{place}"
+        document = answered(
+            self._url, lambda: httpx.request(method, address, timeout=SECONDS, verify=self._trust, **options)
+        )
         try:
             return read(document)
         except (KeyError, TypeError, ValueError, AttributeError):

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
 
 import httpx
 
-from bardo_pipeline.errors import ConfigError, NoServerError, ServerError
+from bardo_pipeline.client.relay_answers import SECONDS, answered, relay_address
+from bardo_pipeline.errors import NoServerError, ServerError
 
 _IDS = 10_000
 """Message ids of one request."""
 
-_SECONDS = 10.0
 _LAST = 10**17
 """Number behind which a relay has no message."""
 
@@ -42,11 +40,9 @@ class RelayClient:
     """
 
     def __init__(self, url: str, topic: str, token: str) -> None:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise ConfigError(f"relay {url!r} is no address: give one that begins with http:// or https://")
-        self._url, self._topic = url.rstrip("/"), topic
+        self._url, self._topic = relay_address(url), topic
         self._headers = {"authorization": f"Bearer {token}"}
-        self._http = httpx.Client(base_url=self._url, headers=self._headers, timeout=_SECONDS)
+        self._http = httpx.Client(base_url=self._url, headers=self._headers, timeout=SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +87,7 @@ class RelayClient:
         address = f"ws{self._url.removeprefix('http')}/v1/topics/{self._topic}/feed?after={number}"
         with suppress(TimeoutError):
             try:
-                with connect(address, additional_headers=self._headers, open_timeout=_SECONDS) as socket:
+                with connect(address, additional_headers=self._headers, open_timeout=SECONDS) as socket:
                     socket.recv(timeout=seconds)
                     return True
             except (OSError, WebSocketException) as error:
@@ -101,19 +97,7 @@ class RelayClient:
         return False
 
     def _asked(self, method: str, place: str, **options: Any) -> dict[str, Any]:
-        try:
-            answer = self._http.request(method, f"/v1/topics/{self._topic}/{place}", **options)
-        except httpx.HTTPError as error:
-            raise NoServerError(f"the relay {self._url} does not answer ({error or type(error).__name__})") from error
-        try:
-            document = json.loads(answer.content)
-        except ValueError:
-            document = {}
-        if not answer.is_success or not isinstance(document, dict):
-            facts = document if isinstance(document, dict) else {}
-            message = str(facts.get("message", f"the relay answered {answer.status_code}"))
-            raise ServerError(answer.status_code, str(facts.get("error", "RelayError")), message, facts.get("cure"))
-        return document
+        return answered(self._url, lambda: self._http.request(method, f"/v1/topics/{self._topic}/{place}", **options))
 
 
 def _number(document: dict[str, Any], name: str) -> int:
