@@ -751,12 +751,12 @@ FAULTS = (
     Fault("beliefs reach no tick", "KAT-7", "runtime/in_memory_fleet.py",
           "self.propositions, self._beliefs, self._standing", "self.propositions, self._standing", HEARD),
     Fault("pheromones reach no tick", "KAT-11", "runtime/public_beliefs.py",
-          "            self._smell(cohort, i, golem_id, posts)\n", "", HEARD),
+          "            self._smell(cohort, i, golem_id, names)\n", "", HEARD),
     Fault("helpful beliefs get no credit", "KAT-7", "runtime/in_memory_fleet.py",
           "        self._belief_credits.close(records, self._policy.curator)\n", "",
           ("tests/property/heartbeat/test_credited_fleet.py::"
            "test_a_fleet_weighs_its_beliefs_by_the_decisions_that_they_misled",)),
     Fault("a query costs nothing", "MEM-15", _EXCHANGE,
-          " if may_pay(context, golem_id, context.policy.clade.query_micros)", "",
+          "payers = able_to_pay(context, members, context.policy.clade.query_micros)", "payers = list(members)",
           (f"{LETHE}::test_a_query_beyond_a_budget_is_not_asked",)),
 )  # fmt: skip

@@ -6,7 +6,7 @@ The file of the cursor saves work only. Source: KAT (Lethe, Write Paths); KAT-4,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from bardo_pipeline.derivation.clade.clade_exchange import clade_folder
 from bardo_pipeline.derivation.clade.lethe_outbox import LetheOutbox, Writable
 from bardo_pipeline.derivation.clade.lethe_posts import due_posts, lethe_golems, record_posts
-from bardo_pipeline.derivation.clade.styx_budget import may_pay
+from bardo_pipeline.derivation.clade.styx_budget import able_to_pay
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.incremental.received_posts import posts_received
 from bardo_pipeline.errors import BundleError, NoServerError, ServerError
 from bardo_pipeline.events.custody.blind_signature import PURPOSES, BlindKey, Purpose
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
@@ -76,15 +77,17 @@ def exchange_posts(
         keys = _keys(board)
         derive_curation(context)
         outbox = LetheOutbox(clade_folder(context.home, owner_id), secret, board, keys, context.policy.clade)
-        due, refusal = due_posts(context, owner_id, golems, secret.lethe_key), None
+        heard = {post.post_id: post for one in posts_received(context, owner_id) for post in one.posts}
+        due, refusal = due_posts(context, owner_id, golems, secret.lethe_key, heard.values()), None
         try:
             sent = outbox.send(due, now)
         except NoServerError:
             raise
         except ServerError as error:
             sent, refusal = 0, str(error)
-        payers = [golem_id for golem_id in members if may_pay(context, golem_id, context.policy.clade.query_micros)]
-        received, refused = _receive(context, owner_id, payers, board, keys, now) if payers else (0, ())
+        payers = able_to_pay(context, members, context.policy.clade.query_micros)
+        inbox = _Inbox(context, owner_id, payers, heard.keys(), now)
+        received, refused = inbox.receive(board, keys) if payers else (0, ())
     return LetheExchange(members, sent, len(due.posts) - sent, received, refused, refusal)
 
 
@@ -96,37 +99,47 @@ def _keys(board: Board) -> dict[Purpose, BlindKey]:
     return {purpose: BlindKey(purpose, moduli[purpose]) for purpose in PURPOSES}
 
 
-def _receive(
-    context: DerivationContext,
-    owner_id: str,
-    payers: Sequence[str],
-    board: Board,
-    keys: Mapping[Purpose, BlindKey],
-    now: datetime,
-) -> tuple[int, tuple[tuple[int, str], ...]]:
-    """Record the posts behind the cursor for golems that pay.
+class _Inbox:
+    """The posts of a board that an owner's golems receive, each once.
 
-    Return the number of new ones, and each refused one with its reason.
+    Parameters
+    ----------
+    payers : golems that hear the posts and pay for the query
+    known : ids of the posts that the owner received before
     """
-    relay_key = hashlib.sha256("".join(f"{keys[p].modulus:x}" for p in PURPOSES).encode()).hexdigest()[:16]
-    path = clade_folder(context.home, owner_id) / f"board-{relay_key}"
-    cursor, received, refused = _cursor(path), 0, []
-    page, newest = board.after(cursor)
-    if cursor > newest:  # the relay lost its posts and counts from the beginning
-        cursor = 0
+
+    def __init__(
+        self, context: DerivationContext, owner_id: str, payers: Sequence[str], known: Collection[str], now: datetime
+    ) -> None:
+        self._context, self._owner_id, self._payers, self._now = context, owner_id, payers, now
+        self._known = set(known)
+
+    def receive(self, board: Board, keys: Mapping[Purpose, BlindKey]) -> tuple[int, tuple[tuple[int, str], ...]]:
+        """Record the posts behind the cursor; return the number of new ones, and each refused one with its reason."""
+        relay_key = hashlib.sha256("".join(f"{keys[p].modulus:x}" for p in PURPOSES).encode()).hexdigest()[:16]
+        path = clade_folder(self._context.home, self._owner_id) / f"board-{relay_key}"
+        cursor, before, refused = _cursor(path), len(self._known), []
         page, newest = board.after(cursor)
-    while page:
-        good = []
-        for found in page:
-            try:
-                good.append(_checked(found, keys))
-            except BundleError as error:
-                refused.append((found.number, str(error)))
-        received += record_posts(context, owner_id, good, golem_ids=payers, relay_key=relay_key, now=now)
-        cursor = page[-1].number
-        replace_file(path, str(cursor).encode())
-        page, _ = board.after(cursor)
-    return received, tuple(refused)
+        if cursor > newest:  # the relay lost its posts and counts from the beginning
+            page, _ = board.after(0)
+        while page:
+            new: dict[str, Post] = {}
+            for found in page:
+                try:
+                    post = _checked(found, keys)
+                except BundleError as error:
+                    refused.append((found.number, str(error)))
+                else:
+                    new |= {post.post_id: post} if post.post_id not in self._known else {}
+            if new:
+                record_posts(
+                    self._context, self._owner_id, list(new.values()), golem_ids=self._payers, relay_key=relay_key,
+                    now=self._now,
+                )  # fmt: skip
+                self._known |= new.keys()
+            replace_file(path, str(page[-1].number).encode())
+            page, _ = board.after(page[-1].number)
+        return len(self._known) - before, tuple(refused)
 
 
 def _checked(found: BoardPost, keys: Mapping[Purpose, BlindKey]) -> Post:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from datetime import UTC, datetime, time, timedelta
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.clade.clade_notes import market_notes, newest_tick_at
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.received_posts import posts_received
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.clade_events import PostsReceived
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.entry_columns import int_column
+from bardo_pipeline.grimoire.entry_columns import int_column, query_tables
 from bardo_pipeline.inheritance.clade_note import VOLATILE, Shift
 from bardo_pipeline.katabasis.propositions import level_steps, with_claims
 from bardo_pipeline.katabasis.public_posts import (
@@ -59,30 +58,32 @@ def lethe_golems(context: DerivationContext, owner_id: str) -> dict[str, bool]:
     return {g: g not in dead for g, now in in_force_of(context, golems).items() if now.configuration.styx.lethe_enabled}
 
 
-def due_posts(context: DerivationContext, owner_id: str, golems: Mapping[str, bool], key: bytes) -> DuePosts:
+def due_posts(
+    context: DerivationContext, owner_id: str, golems: Mapping[str, bool], key: bytes, received: Iterable[Post]
+) -> DuePosts:
     """Derive votes of curated cycles, then return the posts of these golems that are not received.
 
     Parameters
     ----------
     golems : golem -> whether it lives
     key : of the owner's clade (`CladeSecret.lethe_key`), which hides the golems
+    received : posts that the owner received
     """
     derive_votes(context)
-    heard = [post for heard in posts_received(context, owner_id) for post in heard.posts]
-    told = {_without_time(post) for post in heard}
-    due = DuePosts({}, frozenset())
-    at_once = set()
-    for belief, is_critical in _beliefs(context, golems, key):
-        post = post_of(belief)
-        if _without_time(post) not in told:
-            due.posts[post.post_id] = post
-            if is_critical:
-                at_once.add(post.post_id)
-    for pheromone in (*_threats(context, owner_id, golems), *_opportunities(due.posts.values())):
-        post = post_of(pheromone)
-        if _without_time(post) not in told:
-            due.posts[post.post_id] = post
-    return due._replace(at_once=frozenset(at_once))
+    newest = newest_tick_at(context, owner_id)
+    if newest is None or not golems:
+        return DuePosts({}, frozenset())
+    since = newest - timedelta(days=context.policy.clade.kept_days)
+    beliefs = dict(_beliefs(context, golems, key))
+    told = {_without_time(post) for post in received}
+    deposits = (*_threats(context, owner_id, golems, since), *_opportunities(beliefs, since))
+    posts = {
+        post.post_id: post
+        for post in (post_of(facts) for facts in (*beliefs, *deposits))
+        if _without_time(post) not in told
+    }
+    at_once = (post_of(belief).post_id for belief, is_critical in beliefs.items() if is_critical)
+    return DuePosts(posts, frozenset(at_once) & posts.keys())
 
 
 def _without_time(post: Post) -> tuple[object, ...]:
@@ -100,25 +101,32 @@ def _beliefs(context: DerivationContext, golems: Collection[str], key: bytes) ->
     """
     projections, rules = context.projections, context.policy.katabasis
     causes = projections.growing("vote_causes").read(["vote_id", "golem_id", "entry_id"], golems=sorted(golems))
-    if not causes.num_rows:
-        return
-    votes = projections.growing("votes").read(only=pc.field("vote_id").isin(causes["vote_id"].unique()))
+    votes = projections.growing("votes").read(_OF_VOTE, only=pc.field("vote_id").isin(causes["vote_id"].unique()))
     grimoire = projections.replaceable("grimoire")
-    claims = with_claims(grimoire.read(grimoire.buckets(sorted(set(causes["golem_id"].to_pylist())))))
-    steps = np.where(pc.equal(claims["source"], "baseline"), level_steps(int_column(claims, "effect_mean_ppm")), 0)
+    claims = with_claims(grimoire.read(grimoire.buckets(sorted(golems))))
+    step = np.where(pc.equal(claims["source"], "baseline"), level_steps(int_column(claims, "effect_mean_ppm")), 0)
     names = ["golem_id", "entry_id", "proposition_id", "kind", "effect_mean_ppm", "sign", *_PARTS]
-    parts = claims.select(names).append_column("step", pa.array(steps))
-    of_vote = votes.join(causes, "vote_id").join(parts, ["golem_id", "entry_id", "proposition_id"], join_type="inner",
-                                                 right_suffix="_of_entry")  # fmt: skip
-    newest: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in sorted(of_vote.to_pylist(), key=lambda row: (row["at"], row["is_death_vote"], row["vote_id"])):
-        newest[row["golem_id"], row["question_id"]] = row
-    for (golem_id, question_id), row in newest.items():
-        belief = _belief(row, voter_id(key, golem_id, question_id))
+    parts = claims.select(names).append_column("step", pa.array(step, pa.int64()))
+    critical = {"effect": -ppm(rules.critical_loss), "gate": ppm(rules.vote_confidence_min)}
+    for row in query_tables(_NEWEST, critical, votes=votes, causes=causes, parts=parts).to_pylist():
+        belief = _belief(row, voter_id(key, row["golem_id"], row["question_id"]))
         if belief is not None:
-            gate, is_heavy = ppm(rules.vote_confidence_min), row["effect_mean_ppm"] <= -ppm(rules.critical_loss)
-            is_critical = row["kind"] == "warning" and is_heavy and row["confidence_ppm"] < gate
-            yield belief, is_critical and not row["is_death_vote"]
+            yield belief, row["is_critical"]
+
+
+_OF_VOTE = ["vote_id", "proposition_id", "question_id", "confidence_ppm", "is_death_vote", "at"]
+
+_NEWEST = """
+    with newest as (
+        select * from votes join causes using (vote_id)
+        qualify row_number() over (
+            partition by golem_id, question_id order by "at" desc, is_death_vote desc, vote_id desc
+        ) = 1
+    )
+    select *, kind = 'warning' and not is_death_vote and effect_mean_ppm <= $effect
+        and confidence_ppm < $gate as is_critical
+    from newest join parts using (golem_id, entry_id, proposition_id) order by golem_id, question_id
+"""
 
 
 def _belief(row: Mapping[str, Any], voter: str) -> Belief | None:
@@ -139,71 +147,51 @@ def _belief(row: Mapping[str, Any], voter: str) -> Belief | None:
     return belief
 
 
-def _threats(context: DerivationContext, owner_id: str, golems: Mapping[str, bool]) -> Iterator[Pheromone]:
+def _threats(
+    context: DerivationContext, owner_id: str, golems: Mapping[str, bool], since: datetime
+) -> Iterator[Pheromone]:
     """Yield a threat for each confirmed failure and for the newest turn to a volatile market of these golems."""
-    newest = newest_tick_at(context, owner_id)
-    if newest is None or not golems:
-        return
-    since = newest - timedelta(days=context.policy.clade.kept_days)
     scars = context.projections.growing("failures").read(golems=sorted(golems))
     for row in scars.filter(pc.greater_equal(scars["confirmed_at"], pa.scalar(since))).to_pylist():
-        if found := _pheromone("threat", row, row["confidence_ppm"], row["confirmed_at"]):
-            yield found
+        yield from _pheromone("threat", row, row["confidence_ppm"], row["confirmed_at"])
     for note in market_notes(context, owner_id, [g for g, lives in golems.items() if lives]):
         if isinstance(note.facts, Shift) and note.facts.regime == VOLATILE and note.at >= since:
             intensity = ppm(context.policy.clade.shift_threat)
-            if found := _pheromone("threat", note.facts.model_dump(), intensity, note.at):
-                yield found
+            yield from _pheromone("threat", note.facts.model_dump(), intensity, note.at)
 
 
-def _opportunities(posts: Iterable[Post]) -> list[Pheromone]:
-    """Return an opportunity for each due vote that entering a market pays."""
-    found = []
-    for facts in (post.facts for post in posts):
-        if isinstance(facts, Belief) and (facts.source, facts.action_type, facts.sign) == (
-            "choice",
-            "add_liquidity",
-            1,
-        ):
-            at = datetime.fromisoformat(f"{facts.day}T00:00:00+00:00")
-            one = _pheromone("opportunity", facts.model_dump(), facts.confidence_ppm, at)
-            found += [] if one is None else [one]
-    return found
+def _opportunities(beliefs: Iterable[Belief], since: datetime) -> Iterator[Pheromone]:
+    """Yield an opportunity for each vote that entering a market pays."""
+    for belief in beliefs:
+        at = datetime.combine(belief.day, time(), UTC)
+        if (belief.source, belief.action_type, belief.sign) == ("choice", "add_liquidity", 1) and at >= since:
+            yield from _pheromone("opportunity", belief.model_dump(), belief.confidence_ppm, at)
 
 
-def _pheromone(sort: str, place: Mapping[str, Any], intensity_ppm: int, at: datetime) -> Pheromone | None:
-    """Return a deposit, None for one of no intensity."""
+def _pheromone(
+    sort: Literal["threat", "opportunity"], place: Mapping[str, Any], intensity_ppm: int, at: datetime
+) -> Iterator[Pheromone]:
+    """Yield a deposit, unless its intensity rounds to nothing."""
     intensity = rounded(intensity_ppm, INTENSITY_STEP_PPM)
-    if intensity <= 0:
-        return None
-    market = {name: place[name] for name in ("chain", "protocol", "pair")}
-    hour = at.replace(minute=0, second=0, microsecond=0)
-    return Pheromone(sort=sort, intensity_ppm=min(intensity, PPM), hour=hour, **market)
+    if intensity > 0:
+        market = {name: place[name] for name in ("chain", "protocol", "pair")}
+        hour = at.replace(minute=0, second=0, microsecond=0)
+        yield Pheromone(sort=sort, intensity_ppm=min(intensity, PPM), hour=hour, **market)
 
 
 def record_posts(
-    context: DerivationContext,
-    owner_id: str,
-    posts: Iterable[Post],
-    *,
-    golem_ids: Sequence[str],
-    relay_key: str,
+    context: DerivationContext, owner_id: str, posts: Sequence[Post], *, golem_ids: Sequence[str], relay_key: str,
     now: datetime,
-) -> int:
-    """Record the posts that an owner has not received, in one event; return their number.
+) -> None:  # fmt: skip
+    """Record posts that an owner has not received, in one event.
 
     golem_ids: golems that hear the posts; each pays for the query.
     """
-    known = {post.post_id for heard in posts_received(context, owner_id) for post in heard.posts}
-    new = {post.post_id: post for post in posts if post.post_id not in known}
-    if not new:
-        return 0
-    content = b"[" + b",".join(b'["%s",%s]' % (p.purpose.encode(), p.content) for p in new.values()) + b"]"
+    content = b"[" + b",".join(post.content for post in posts) + b"]"
     payload = PostsReceived(
         owner_id=owner_id, golem_ids=tuple(golem_ids), query_micros=context.policy.clade.query_micros,
-        relay_key=relay_key, post_count=len(new), content_hash=hashlib.sha256(content).hexdigest(),
+        relay_key=relay_key, post_count=len(posts), content_hash=hashlib.sha256(content).hexdigest(),
         content=content.decode(),
     )  # fmt: skip
     at = newest_tick_at(context, owner_id) or now
     context.log.record([life_event(EVERY_GOLEM, at, payload)], now)
-    return len(new)

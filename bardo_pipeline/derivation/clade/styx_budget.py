@@ -1,4 +1,4 @@
-"""Budgets of a golem for shared memory: an amount for each tick, and one for each month.
+"""Budgets of golems for shared memory: an amount for each tick, and one for each month.
 
 A call that would exceed a budget is not made. All costs are events, so the budgets hold after a restart.
 Source: MEM ("Opt-in model"); MEM-15.
@@ -6,7 +6,7 @@ Source: MEM ("Opt-in model"); MEM-15.
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Collection
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.configuration import in_force_of
@@ -17,32 +17,33 @@ from bardo_pipeline.derivation.incremental.record_queries import last_records
 class StyxSpending(NamedTuple):
     """Micro-dollars of one golem. tick: since its last tick. month: in the calendar month (UTC) of its last tick."""
 
-    tick: int
-    month: int
+    tick: int = 0
+    month: int = 0
 
 
-def styx_spending(context: DerivationContext, golem_id: str) -> StyxSpending:
-    """Return what a golem paid for calls to the layers, in its own time."""
-    last = last_records(context, ("golem_id", "tick", "observed_at"), [golem_id])
-    at = last["observed_at"][0].as_py() if last.num_rows else None
-    tick = month = 0
-    for paid_at, micros in _payments(context, golem_id):
-        if at is None or paid_at >= at:
-            tick += micros
-        if at is None or (paid_at.year, paid_at.month) == (at.year, at.month) or paid_at > at:
-            month += micros
-    return StyxSpending(tick, month)
+def styx_spending(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, StyxSpending]:
+    """Return what these golems paid for queries, in their own time. Before its first tick a golem has one budget."""
+    rows = last_records(context, ("golem_id", "tick", "observed_at"), golem_ids)
+    last = dict(zip(rows["golem_id"].to_pylist(), rows["observed_at"].to_pylist(), strict=True))
+    spent = dict.fromkeys(golem_ids, StyxSpending())
+    for query in context.life_fields("PostsReceived", "golem_ids", "query_micros").to_pylist():
+        for golem_id in query["golem_ids"]:
+            if golem_id in spent:
+                paid_at, at, micros = query["observed_at"], last.get(golem_id), query["query_micros"]
+                is_of_month = at is None or (paid_at.year, paid_at.month) >= (at.year, at.month)
+                is_of_tick = at is None or paid_at >= at
+                tick, month = spent[golem_id]
+                spent[golem_id] = StyxSpending(tick + micros * is_of_tick, month + micros * is_of_month)
+    return spent
 
 
-def may_pay(context: DerivationContext, golem_id: str, micros: int) -> bool:
-    """Whether a golem's budgets allow one more call of this price."""
-    budget = in_force_of(context, [golem_id])[golem_id].configuration.styx.budget
-    spent = styx_spending(context, golem_id)
-    per_tick, monthly = round(budget.max_per_tick_usd * 1e6), round(budget.monthly_usd * 1e6)
-    return spent.tick + micros <= per_tick and spent.month + micros <= monthly
-
-
-def _payments(context: DerivationContext, golem_id: str) -> list[tuple[datetime, int]]:
-    """Return (event time, micro-dollars) of each payment of a golem."""
-    queries = context.life_fields("PostsReceived", "golem_ids", "query_micros").to_pylist()
-    return [(row["observed_at"], row["query_micros"]) for row in queries if golem_id in row["golem_ids"]]
+def able_to_pay(context: DerivationContext, golem_ids: Collection[str], micros: int) -> list[str]:
+    """Return the golems whose budgets allow one more call of this price."""
+    rules = in_force_of(context, sorted(golem_ids))
+    able = []
+    for golem_id, spent in styx_spending(context, golem_ids).items():
+        budget = rules[golem_id].configuration.styx.budget
+        per_tick, monthly = round(budget.max_per_tick_usd * 1e6), round(budget.monthly_usd * 1e6)
+        if spent.tick + micros <= per_tick and spent.month + micros <= monthly:
+            able.append(golem_id)
+    return able

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import orjson
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.events.custody.blind_signature import Purpose
 from bardo_pipeline.katabasis.public_posts import Belief, Pheromone, Post, post_of
 
 
@@ -27,11 +26,11 @@ class HeardPosts(NamedTuple):
 
 
 def posts_received(
-    context: DerivationContext, owner_id: str | None = None, *, known: Collection[str] = ()
+    context: DerivationContext, owner_id: str | None = None, *, known: Collection[tuple[str, str]] = ()
 ) -> list[HeardPosts]:
     """Return the received posts of an owner, or of all, by time of receipt.
 
-    known: content hashes of events to leave out.
+    known: (owner, content hash) of events to leave out.
     """
     fields = ("owner_id", "golem_ids", "content_hash", "content")
     rows = context.life_fields("PostsReceived", *fields).to_pylist()
@@ -39,15 +38,13 @@ def posts_received(
         HeardPosts(row["observed_at"], owner, tuple(golem_ids), content_hash, tuple(_unpacked(content)))
         for row in rows
         for owner, golem_ids, content_hash, content in [[row[name] for name in fields]]
-        if owner_id in (None, owner) and content_hash not in known
+        if owner_id in (None, owner) and (owner, content_hash) not in known
     ]
     return sorted(heard, key=lambda heard: (heard.at, heard.owner_id, heard.content_hash))
 
 
 def _unpacked(content: str) -> Iterator[Post]:
     """Yield the posts of an event."""
-    for purpose, facts in orjson.loads(content):
-        purposed: Purpose = purpose
+    for facts in orjson.loads(content):
         ((about, values),) = facts.items()
-        model = Belief if about == "belief" else Pheromone
-        yield post_of(model.model_validate(values))._replace(purpose=purposed)
+        yield post_of((Belief if about == "belief" else Pheromone).model_validate(values))

@@ -45,7 +45,7 @@ class PostsReceived(Part):
     relay_key : hash of the public keys that verified the posts
     post_count : number of posts
     content_hash : SHA-256 of the content
-    content : JSON list of [purpose, content] of each post (katabasis/public_posts.py)
+    content : JSON list of the posts (katabasis/public_posts.py)
     """
 
     owner_id: Name

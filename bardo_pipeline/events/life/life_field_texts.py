@@ -104,7 +104,7 @@ LIFE_FIELDS: dict[str, str] = {
     "PostsReceived.golem_ids": "Golems that hear the posts.",
     "PostsReceived.query_micros": "Micro-dollars that each of these golems paid.",
     "PostsReceived.relay_key": "Short hash of the relay's public keys.",
-    "PostsReceived.content": "The posts as a JSON list of purpose and content.",
+    "PostsReceived.content": "The posts as a JSON list.",
     "PostsReceived.post_count": "Number of the posts.",
     "is_urgent": "Whether the parcel holds warnings alone, which no limit delays.",
     "defaults": "Initial thresholds by regime.",
