@@ -265,7 +265,7 @@ class FleetRun(Cohort):
 
         reorged: golems whose first tick is forced to T2.
         """
-        self._hear_others(start)
+        self._hear_others(start, self.moment(start))
         due_rows: dict[int, list[dict[str, str]]] = {}
 
         def due(t: int) -> Interventions | None:
@@ -287,10 +287,13 @@ class FleetRun(Cohort):
         self._curate(records, dead)
         return dead
 
-    def _hear_others(self, start: int) -> None:
-        """Let the golems hear the notes of their clades and the public posts that were received by a position."""
-        self._siblings.tell(self, self.moment(start))
-        self._public.tell(self, self.moment(start), int(self.tape.regime[start]))
+    def _hear_others(self, start: int, received: datetime) -> None:
+        """Let the golems hear the notes of their clades and the public posts of an earlier moment.
+
+        start: position on the tape. received: moment of the receipt, which is excluded
+        """
+        self._siblings.tell(self, received)
+        self._public.tell(self, received, int(self.tape.regime[start]))
 
     def _due_interventions(
         self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int

@@ -113,6 +113,7 @@ class LiveRun(FleetRun):
         self._bars: list[int] = []
         self._past, self._writers = RecordedLife(), dict[str, AsyncEventWriter]()
         self._delta: _Delta | None = None
+        self._delta_before = 0
         self._seen: list[tuple[int, Resolution]] = []
         self._calls, self._reads = dict[str, CoOccurrence](), dict[str, Reads]()
         self._loop: asyncio.AbstractEventLoop
@@ -265,7 +266,10 @@ class LiveRun(FleetRun):
         start = len(self._bars)
         self._join_waiting(start)
         reorged = self._apply_retractions(start)
-        self._hear_others(start)
+        # Another process may record a receipt of the present delta while the delta lives. A resumed run would hear it
+        # earlier than the run before, so a receipt is heard one delta later.
+        self._hear_others(start, self.moment(self._delta_before))
+        self._delta_before = start
         self._delta = _Delta(start, self.recall_at(start), reorged)
 
     def _scene(self, taken: Taken, delta: _Delta, killed: bool) -> Scene:

@@ -137,7 +137,7 @@ class MemoryFleetRun(fleet_run.FleetRun):
         self._welcome([self._birth(f"{self.run.name}/{i}", 0, self._owner(i)) for i in self._lineages], EPOCH)
 
     @override
-    def _hear_others(self, start: int) -> None:
+    def _hear_others(self, start: int, received: datetime) -> None:
         """Hear nothing: without a home there is no clade."""
 
     def _owner(self, lineage: int) -> str:
