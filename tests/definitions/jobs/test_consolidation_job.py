@@ -20,7 +20,12 @@ pytestmark = pytest.mark.row("MEM-21")
 def store(home: ToolHome, count: int, **changed: object) -> None:
     """Store episodes of one tool."""
     for number in range(count):
-        arguments = {"tool": "swap", "outcome": {}, "reflection": f"Run {number} slipped.", "chain": "base"}
+        arguments = {
+            "tool": "swap",
+            "outcome": {"pnl_usd": -3.0},
+            "reflection": f"Run {number} slipped.",
+            "chain": "base",
+        }
         home.call("memory_store_episode", **arguments | changed)
         home.wait(minutes=1)
 
