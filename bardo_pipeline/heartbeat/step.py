@@ -198,15 +198,7 @@ def _wake(
     steer = interventions.steer
     fleet.follow_ups += interventions.follow_up
     regime_changed = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
-    health_change = sight.health - fleet.health
-    anomaly_count = probes.anomaly_count
-    if oracle:
-        pending = fleet.follow_ups + steer
-        error, sources = gate.prediction_error(
-            fleet.expected[0], tape.price[t], regime_changed, health_change, threat, pending, anomaly_count, policy
-        )
-    else:
-        error, sources = gate.prediction_error_fallback(regime_changed, health_change, threat, anomaly_count, policy)
+    error, sources = _surprise(fleet, tape, t, sight, probes, threat, steer, regime_changed, policy, oracle)
     follow_ups = fleet.follow_ups
     threshold = gate.adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent = gate.transition_imminent(fleet.composite, policy)
@@ -216,7 +208,7 @@ def _wake(
     if weighing is not None:
         tier = np.where(weighing.decided, np.where(weighing.explored, T1, weighing.discarded), tier)
         if routing is not None:
-            routing.woke = weighing.decided & routing.escalates & (tier != T1) & (tier != T2)
+            routing.woke = weighing.decided & routing.escalates & ~_thinks(tier)
             tier[routing.woke] = T1
     unforced_t1 = fleet.alive & (tier == T1) & unforced & (fleet.follow_ups == 0)
     judgement, settling = None, np.zeros(fleet.size, np.int64)
@@ -240,15 +232,34 @@ def _wake(
     if policy.cache.mode == "on":
         forget_regime(fleet, regime_changed)
         optional = np.zeros(fleet.size, bool) if weighing is None else _optional(weighing, routing)
-        asks = unforced & ((tier == T1) | (tier == T2)) & (fleet.follow_ups == 0) & ~optional
-        cached = look_up(fleet, tape, t, sight, asks, policy)
+        cached = look_up(fleet, tape, t, sight, unforced & _thinks(tier) & (fleet.follow_ups == 0) & ~optional, policy)
         tier = np.where(cached.answered, T0, tier).astype(np.int8)
     kept = tier
     tier = lowered(tier, band)
     # A steer that the budget keeps from a deliberation stays pending.
-    fleet.follow_ups = np.where((tier == T1) | (tier == T2), 0, follow_ups + steer * (tier != kept))
+    fleet.follow_ups = np.where(_thinks(tier), 0, follow_ups + steer * (tier != kept))
     needless = band, fleet.day_spent.copy(), wanted, cached
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced, settling, *needless), judgement, weighing
+
+
+def _surprise(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, probes: Probes, threat: Float64Array, steer: BoolArray,
+    regime_changed: BoolArray, policy: Policy, oracle: bool,
+) -> tuple[Float64Array, Float64Array]:  # fmt: skip
+    """Return the surprise of each golem, and its sources [6, golems]."""
+    health_change = sight.health - fleet.health
+    anomaly_count = probes.anomaly_count
+    if not oracle:
+        return gate.prediction_error_fallback(regime_changed, health_change, threat, anomaly_count, policy)
+    pending = fleet.follow_ups + steer
+    return gate.prediction_error(
+        fleet.expected[0], tape.price[t], regime_changed, health_change, threat, pending, anomaly_count, policy
+    )
+
+
+def _thinks(tier: Int8Array) -> BoolArray:
+    """Return the golems that deliberate."""
+    return (tier == T1) | (tier == T2)
 
 
 def _stop_exploring(tier: Int8Array, band: Int64Array, weighing: Weighing, routing: Routing | None) -> None:

@@ -204,7 +204,7 @@ FAULTS = (
           SOURCES),
     Fault("follow-ups are never received", "HB-2", _STEP, "fleet.follow_ups += interventions.follow_up",
           "fleet.follow_ups += interventions.follow_up * 0", SOURCES),
-    Fault("follow-ups are forgotten", "HB-4", _STEP, "np.where((tier == T1) | (tier == T2), 0, follow_ups",
+    Fault("follow-ups are forgotten", "HB-4", _STEP, "np.where(_thinks(tier), 0, follow_ups",
           "np.where(tier >= 0, 0, follow_ups", wiring("a_follow_up_stays_pending_up_to_the_next_deliberation")),
     Fault("the dead are woken", "INH-1", _STEP, "    tier[~fleet.alive] = 0\n", "",
           wiring("the_dead_keep_their_state_and_are_not_woken")),
