@@ -76,12 +76,9 @@ def due_posts(
     since = newest - timedelta(days=context.policy.clade.kept_days)
     beliefs = dict(_beliefs(context, golems, key))
     told = {_without_time(post) for post in received}
-    deposits = (*_threats(context, owner_id, golems, since), *_opportunities(beliefs, since))
-    posts = {
-        post.post_id: post
-        for post in (post_of(facts) for facts in (*beliefs, *deposits))
-        if _without_time(post) not in told
-    }
+    facts: list[Belief | Pheromone] = [*beliefs, *_threats(context, owner_id, golems, since)]
+    facts.extend(_opportunities(beliefs, since))
+    posts = {post.post_id: post for post in map(post_of, facts) if _without_time(post) not in told}
     at_once = (post_of(belief).post_id for belief, is_critical in beliefs.items() if is_critical)
     return DuePosts(posts, frozenset(at_once) & posts.keys())
 
