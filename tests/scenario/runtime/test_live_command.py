@@ -4,58 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.live_files import read_views
 from tests.support.homes.served_homes import served
-from tests.support.processes.bardo_command import bardo, command, on_terminal
-from tests.support.processes.forked_processes import CONTEXT
+from tests.support.processes.bardo_command import bardo, on_terminal
+from tests.support.processes.live_processes import WAIT_SECONDS, awaited, living, rows_of
 
 OWNER, OTHER = "owner-1", "owner-2"
 MARKET = ("--bars", "3000", "--latency", "1,1,1,1,2", "--golems", "2", "--owner", OWNER, "--owner", OTHER)
-WAIT_SECONDS = 120.0
-
-
-def awaited(condition: Callable[[], Any]) -> Any:
-    """Return the first true answer."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, "nothing came"
-        time.sleep(0.1)
-    return answer
-
-
-def _live(home: str, *words: str) -> None:
-    os.environ["BARDO_HOME"] = home
-    command("live", "--no-screen", *words)
-
-
-@contextmanager
-def living(home: Path, *words: str) -> Iterator[Any]:
-    """Let golems live in a process of their own until the block ends."""
-    process = CONTEXT.Process(target=_live, args=(str(home), *words))
-    process.start()
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.join()
-
-
-def rows_of(home: Path) -> list[dict[str, Any]]:
-    log = EventLog(Home.open(home))
-    rows = log.read_cycles().sort_by([("golem_id", "ascending"), ("tick", "ascending")]).to_pylist()
-    log.close()
-    return rows
 
 
 @pytest.mark.row("HB-11", "X-12")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
+from datetime import UTC, datetime
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,10 +19,12 @@ from hypothesis import strategies as st
 from bardo_pipeline.heartbeat.fleet import golem_name
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
 from bardo_pipeline.market.tick_series import tape_of
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import GatewayPolicy, Policy
 from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
 from bardo_pipeline.runtime.live.market_clock import PacedClock
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
+from bardo_pipeline.storage.operations.live_files import SteerFolder, read_views
 from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
 from tests.support.fleets.live_fleets import (
     NOW,
@@ -31,12 +36,17 @@ from tests.support.fleets.live_fleets import (
     records_by_tick,
     run_of,
 )
+from tests.support.processes.bardo_command import bardo
+from tests.support.processes.live_processes import WAIT_SECONDS, awaited, living, rows_of
 
 SECOND_US = 1_000_000
 SECONDS = st.integers(0, 150).map(float)
 STEERS = st.lists(st.tuples(st.integers(0, 4_000), st.booleans()), max_size=6)
 SPEED = 600.0
 GROWTH_MAX = 0.05
+KILLS = 5
+SMALL_BUDGET_MICROS = 150_000
+"""Less than four deliberations at T2 cost."""
 
 
 class Killed(Exception):
@@ -70,7 +80,7 @@ def test_any_interleaving_of_steers_delays_and_a_kill_leaves_a_sound_record(
                 break
             except Killed:
                 steers = [(at, steer) for at, steer in steers if steer.steer_id not in left.settled]
-        check_sound(records, tape_of(market, Policy()))
+        check_sound(records.to_pylist(), tape_of(market, Policy()))
         assert acknowledged == set(records["tick"].to_pylist())
         reached = {each["intervention_id"] for row in records["active_interventions"].to_pylist() for each in row}
         *_, before, _ = [int(at.timestamp() * 1e6) for at in records["observed_at"].to_pylist()]
@@ -115,7 +125,62 @@ def test_a_recorded_day_at_600_times_speed_keeps_its_memory_and_loses_nothing(tm
         except Killed:
             steers = [(at, steer) for at, steer in steers if steer.steer_id not in script.settled]
     records = records_by_tick(stores)
-    check_sound(records, tape_of(market, Policy()))
+    check_sound(records.to_pylist(), tape_of(market, Policy()))
     assert acknowledged == set(records["tick"].to_pylist())
     hour = [size for at, size in used if at >= used[-1][0] - 3_600 * 12]
     assert hour[-1] <= (1.0 + GROWTH_MAX) * hour[0], (hour[0], hour[-1])
+
+
+@RECORDED
+@pytest.mark.full
+@pytest.mark.row("HB-17", "HB-25", "HB-27")
+def test_a_recorded_day_of_killed_processes_keeps_to_its_budget_and_its_permits(tmp_path: Path) -> None:
+    """Processes live a day at 600 times speed, with a budget that runs out, steers, a slow source and SIGKILLs."""
+    luck, home = random.Random(11), tmp_path / "home"
+    settings = tmp_path / "bardo.toml"
+    settings.write_text(f"[heartbeat]\nmax_daily_cost_usd = {SMALL_BUDGET_MICROS / 1e6}\n", "utf-8")
+    day = ("--trace", str(DATA), "--config", str(settings), "--golems", "2", "--speed", f"{SPEED:g}")
+    market = read_trace(DATA)[0]
+    ends_at = datetime.fromtimestamp(int(market.at_us[0]) / 1e6 + 86_400, UTC)
+    kills = [luck.uniform(4.0, 20.0) for _ in range(KILLS)]
+    seen, sent, sizes = dict[str, int](), set[str](), list[int]()
+
+    def watched(process: BaseProcess, until: float) -> bool:
+        """Note what the run shows and steer it; return whether the day ended before that moment."""
+        while time.monotonic() < until:
+            assert process.is_alive(), "the run ended by itself"
+            views = [view for view in read_views(Home.open(home)) if not view["is_replay"]]
+            for view in views:
+                seen[view["golem_id"]] = max(seen.get(view["golem_id"], 0), view["tick"])
+                if luck.random() < 0.02:
+                    sent.add(name := f"s-{len(sent)}")
+                    SteerFolder(Home.open(home)).send(Steer(name, view["golem_id"], luck.random() < 0.5, "look again"))
+            sizes.append(int(Path(f"/proc/{process.pid}/statm").read_text("utf-8").split()[1]))
+            if views and max(view["at"] for view in views) >= ends_at.isoformat():
+                return True
+            time.sleep(0.2)
+        return False
+
+    for lived_seconds in [*kills, float("inf")]:
+        slow = ",".join(f"{luck.uniform(0.0, 20.0):.0f}" for _ in range(5))
+        with living(home, *day, "--latency", slow, "--lag", f"{luck.uniform(0.0, 60.0):.0f}") as process:
+            awaited(
+                lambda: (home / "home.json").exists() and any(not v["is_replay"] for v in read_views(Home.open(home)))
+            )
+            sizes.clear()
+            if watched(process, time.monotonic() + lived_seconds):
+                os.kill(process.pid or 0, signal.SIGTERM)
+                process.join(WAIT_SECONDS)
+                assert process.exitcode == 0
+                break
+    rows = rows_of(home)
+    check_sound(rows, None, Policy(gateway=GatewayPolicy(daily_budget_micros=SMALL_BUDGET_MICROS)))
+    newest = {row["golem_id"]: row["tick"] for row in rows}
+    assert all(newest[golem] >= tick for golem, tick in seen.items()), "each shown record is durable"
+    reached = {steer["intervention_id"] for row in rows for steer in row["active_interventions"]}
+    assert len(sent) >= 10
+    assert reached <= sent
+    assert {row["spending"]["band"] for row in rows if row["spending"]} >= {"no_large_model", "no_model"}
+    assert "clean" in bardo("verify", home=home)
+    hour = len(sizes) // 12
+    assert sizes[-1] <= (1.0 + GROWTH_MAX) * max(sizes[: hour + 1]), (sizes[0], sizes[-1])

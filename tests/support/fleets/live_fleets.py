@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from bardo_pipeline.runtime.live.live_run import Latency, LiveRun, LiveTick
 from bardo_pipeline.runtime.live.market_clock import VirtualClock
 from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.storage.home import Home
+from tests.support.fleets.spending_checks import check_bands
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 AT_ONCE = Latency()
@@ -87,19 +88,27 @@ def records_by_tick(stores: DerivationContext) -> pa.Table:
     return records.sort_by([("golem_id", "ascending"), ("tick", "ascending")]).combine_chunks()
 
 
-def check_sound(records: pa.Table, schedule: Tape) -> None:
-    """Check what holds of every live run without a throttled clock, whatever its steers, delays and kills.
+def check_sound(records: Sequence[Mapping[str, Any]], schedule: Tape | None, policy: Policy | None = None) -> None:
+    """Check what holds of every live run, whatever its steers, delays and kills.
 
     Each due tick up to the last one was lived or dropped; ticks have no gap; no action was executed without a permit;
-    a cut tick sent as many calls as it states; an intervention reached one tick.
+    a cut tick sent as many calls as it states; an intervention reached one tick; spending kept to its bands.
+
+    Parameters
+    ----------
+    records : by golem and tick
+    schedule : the ticks that were due; None if the clock may have been throttled
+    policy : of the run; None for the default
     """
-    for golem_id in set(records["golem_id"].to_pylist()):
-        rows = [row for row in records.to_pylist() if row["golem_id"] == golem_id]
+    check_bands(records, policy or Policy())
+    for golem_id in {row["golem_id"] for row in records}:
+        rows = [row for row in records if row["golem_id"] == golem_id]
         assert [row["tick"] for row in rows] == list(range(1, len(rows) + 1))
         lived_us = [int(row["observed_at"].timestamp() * 1e6) for row in rows]
         dropped_us = [at for row in rows for at in row["clocks"]["dropped_at_us"]]
-        due = [int(at) for at in schedule.at_us if lived_us[0] <= at <= lived_us[-1]]
-        assert sorted([*lived_us, *(at for at in dropped_us if at >= lived_us[0])]) == due
+        if schedule is not None:
+            due = [int(at) for at in schedule.at_us if lived_us[0] <= at <= lived_us[-1]]
+            assert sorted([*lived_us, *(at for at in dropped_us if at >= lived_us[0])]) == due
         steers = [steer["intervention_id"] for row in rows for steer in row["active_interventions"]]
         assert len(steers) == len(set(steers))
         for row in rows:

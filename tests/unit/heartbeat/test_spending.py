@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from bardo_pipeline.policy import GatewayPolicy, Policy
 from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.support.fleets.gated_fleets import GATED
 from tests.support.fleets.memory_fleets import Lived, live, lively_market
+from tests.support.fleets.spending_checks import check_bands
 from tests.unit.heartbeat.test_choose import fleet_of
 
 CAP = 150_000
@@ -55,26 +54,10 @@ def test_a_band_lowers_tiers_and_never_raises_one() -> None:
 @pytest.mark.row("HB-17")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_tick_keeps_to_the_band_of_the_recorded_costs_of_its_day(mode: str) -> None:
-    spent: dict[tuple[str, Any], int] = defaultdict(int)
-    seen, days = set(), set()
-    for row in sorted(lived(mode).rows, key=lambda row: (row["golem_id"], row["tick"])):
-        day = row["golem_id"], row["observed_at"].date()
-        before, spending, tier = spent[day], row["spending"], row["tier"]
-        band = int(band_of(np.array([before]), capped(Policy()))[0])
-        expected = [None, "no_large_model", "no_model", "no_query"][band]
-        assert (None if spending is None else spending["band"]) == expected
-        if spending is not None:
-            assert (spending["day_spent_micros"], spending["day_cap_micros"]) == (before, CAP)
-            assert tier in (("T0", "T1", "suppress") if band == 1 else ("T0", "suppress"))
-            assert (row["deliberation"] is not None) == (tier == "T1")
-            if spending["wanted_tier"] is not None:
-                seen.add((spending["band"], spending["wanted_tier"], tier, row["forced_by"]))
-                assert f"lowers {spending['wanted_tier']}: {before} of {CAP} " in row["gating_reason"]
-        spent[day] += row["cost"]["total_micros"]
-        days.add(day[1])
+    days, seen = check_bands(lived(mode).rows, capped(Policy()))
     assert len(days) >= 3, "the budget begins anew at each midnight"
-    assert {band for band, *_ in seen} >= {"no_large_model", "no_model"}
-    assert any(forced == "steer" for *_, forced in seen), "nothing overrides a band"
+    assert {band for band, _ in seen} >= {"no_large_model", "no_model"}
+    assert any(forced == "steer" for _, forced in seen), "nothing overrides a band"
 
 
 @pytest.mark.row("HB-17")
