@@ -212,6 +212,7 @@ def test_a_stop_at_any_step_of_a_backup_loses_and_doubles_nothing(
     assert content(tmp_path / "new") == content(small)
 
 
+@pytest.mark.full
 def test_a_stop_at_any_step_of_a_restore_is_continued(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_golems_of_two_homes_receive_what_their_siblings_share(homes: tuple[Path
     assert "BundleImported" in {event["kind"] for event in context.life("BundleImported").to_pylist()}
 
 
+@pytest.mark.full
 def test_a_golem_of_a_run_learns_from_another_home_while_it_lives(
     homes: tuple[Path, Path], address: str, tmp_path: Path
 ) -> None:

@@ -177,6 +177,7 @@ def test_the_scars_of_g9b2d_travel_to_another_home(tmp_path: Path) -> None:
     assert {hit.stored["tags"][1] for hit in found} == {FIRST, SECOND}
 
 
+@pytest.mark.full
 def test_a_watching_home_hears_a_scar_within_three_ticks(tmp_path: Path) -> None:
     context, held = story_home(tmp_path / "story"), HeldRelay()
     record_configuration(context, parse(ENABLED, "bardo.toml"), now=NOW, why="a test")

@@ -253,6 +253,7 @@ def test_a_query_beyond_a_budget_is_not_asked(home: DerivationContext, tmp_path:
     assert exchange_posts(home, OWNER, SECRET, board, now=NOW).received_posts == 0
 
 
+@pytest.mark.full
 def test_a_golem_lives_the_same_life_without_a_board(tmp_path: Path) -> None:
     def records(root: Path) -> list[dict[str, object]]:
         columns = [name for name in RECORD_SCHEMA.names if name != "recorded_at"]
