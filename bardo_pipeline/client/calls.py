@@ -115,6 +115,48 @@ class Calls(ABC, Generic[T]):
         wanted = _present({"action": action, "situation": words, "conditions": conditions, "limit": limit})
         return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/warnings", wanted))
 
+    def query_styx(
+        self,
+        question: str,
+        *,
+        golem: str | None = None,
+        k: int = 5,
+        layer: str | None = None,
+        min_confidence: float = 0.0,
+    ) -> T:
+        """Ask the layers of shared memory together; `results` are the best of all, `layers` states which were asked.
+
+        A question that asks siblings or the public has a price, within the golem's budgets.
+
+        Parameters
+        ----------
+        layer : vault, clade or lethe, to ask one alone
+        min_confidence : lowest confidence of the golem that states a result
+        """
+        wanted = {"golem": self._golem(golem), "question": question, "k": k, "layer": layer}
+        return self._send(Call("GET", "/v1/styx/query", _present(wanted | {"min_confidence": min_confidence})))
+
+    def write_styx(
+        self,
+        entry: str | None = None,
+        *,
+        kind: str | None = None,
+        text: str | None = None,
+        confidence: float | None = None,
+        kept_days: int = 7,
+        golem: str | None = None,
+    ) -> T:
+        """Write an entry to the golem's layers of shared memory; `layers` states which took it, or why not.
+
+        Parameters
+        ----------
+        entry : id of an active entry of the golem's grimoire; or kind, text and confidence of one in its own words
+        kept_days : days for which the golem pays
+        """
+        wanted = {"golem": self._golem(golem), "entry": entry, "kind": kind, "text": text, "confidence": confidence,
+                  "kept_days": kept_days}  # fmt: skip
+        return self._send(_posted("/v1/styx/entries", _present(wanted)))
+
     def remember(
         self,
         reflection: str,
