@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.clade.clade_exchange import paid_days
 from bardo_pipeline.derivation.clade.clade_notes import notes_received, told_of
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.incremental.received_posts import posts_received
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, published_bundles
 from bardo_pipeline.derivation.memory.ask import GolemMoment, grimoire_of, text_vectors
@@ -206,7 +207,8 @@ def _clade(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
     """Yield the entries of siblings' parcels and their words, then their scars."""
     context, policy, at = reader.context, reader.context.policy, reader.at
     base, own = policy.clade.query_confidence, reader.where.golem_id
-    held = grimoire_of(context, reader.where, now=reader.now).entries
+    held = known_entries(context, [own])
+    held = held.filter(pc.equal(held["status"], "active"))
     words, scars = _noted(reader)
     entries = pa.concat_tables([_unheld(_parcels(reader, at), held), text_entries(words)])
     yield _Shelf(reader.grimoire(entries.filter(pc.not_equal(entries["golem_id"], own)), CLADE), base)

@@ -153,6 +153,7 @@ def test_a_runtime_writes_and_asks_through_the_two_doors_of_a_server(home: Deriv
     )
 
 
+@pytest.mark.row("KAT-13")
 def test_a_golem_whose_layers_are_off_asks_its_own_memory_and_leaves_no_event(home: DerivationContext) -> None:
     writer, *_ = living(home)
     configure(home, "")
@@ -175,7 +176,7 @@ def birth(context: DerivationContext, golem_id: str) -> None:
                    at=NOW, now=NOW, door="home")  # fmt: skip
 
 
-@pytest.mark.row("MEM-15")
+@pytest.mark.row("KAT-13", "MEM-15")
 def test_a_call_beyond_a_budget_is_not_made(home: DerivationContext) -> None:
     price = home.policy.clade.query_micros
     configure(home, f"{ON}\n[styx.budget]\nmax_per_tick_usd = {3.5 * price / 1e6}\n")
@@ -191,6 +192,7 @@ def test_a_call_beyond_a_budget_is_not_made(home: DerivationContext) -> None:
     assert write_entry(home, "frugal", WARNING, kept_days=10, now=NOW).cost_micros == price // 2
 
 
+@pytest.mark.row("KAT-13")
 def test_payment_sets_the_time_of_an_entry_and_never_its_decay(home: DerivationContext) -> None:
     writer, reader, *_ = living(home)
     short, long = (WrittenWords("warning", f"{STOPS} {word}", 0.8) for word in ("briefly", "for long"))
@@ -221,6 +223,7 @@ def pass_days(context: DerivationContext, golem_id: str, days: int) -> None:
     context.log.append(pa.Table.from_pylist([row], RECORD_SCHEMA), writer="test", segment=0, recorded_at=NOW)
 
 
+@pytest.mark.row("KAT-13")
 def test_an_entry_of_the_grimoire_fans_out_by_kind_and_confidence(home: DerivationContext) -> None:
     writer, reader, *_ = living(home)
     entries = grimoire_of(home, writer).entries

@@ -229,6 +229,7 @@ def test_life_events_keep_names_and_payloads_and_imports_add_an_event() -> None:
     assert by_key["dream:import_hook"].category == "dream"
 
 
+@pytest.mark.row("EV-7")
 def test_dreams_and_their_hypotheses_are_events_and_retracted_ones_are_not() -> None:
     replay = {"tick": 41, "salience_ppm": 800_000, "arousal_before_ppm": 500_000, "arousal_after_ppm": 380_000}
     dream = dict.fromkeys(DREAM_COLUMNS, 1) | {
