@@ -103,16 +103,24 @@ class Calls(ABC, Generic[T]):
         return self._send(_posted("/v1/search", _present({"words": words, "golem": golem, **filters})))
 
     def warnings_for(
-        self, action: str, situation: str | Mapping[str, Any] = "", *, golem: str | None = None, limit: int = 5
+        self,
+        action: str,
+        situation: str | Mapping[str, Any] = "",
+        *,
+        golem: str | None = None,
+        limit: int = 5,
+        clade: bool = False,
     ) -> T:
         """List the golem's `warnings` about an action, the most fitting to the situation first.
 
         Parameters
         ----------
         situation : plain words; or conditions, of which a warning leaves none unfulfilled
+        clade : include warnings of siblings, by a paid query; `siblings_left_out` states why there are none
         """
         words, conditions = (situation, None) if isinstance(situation, str) else ("", json.dumps(dict(situation)))
         wanted = _present({"action": action, "situation": words, "conditions": conditions, "limit": limit})
+        wanted |= {"clade": True} if clade else {}
         return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/warnings", wanted))
 
     def query_styx(

@@ -98,6 +98,7 @@ class WarningsParameters(Parameters):
     conditions: Json[Situation] | None = Field(
         None, description="Situation as a JSON object; warnings whose conditions do not hold in it are left out."
     )
+    clade: bool = Field(False, description="Include warnings of siblings, by a paid query of the clade.")
     limit: int = Field(5, ge=1, le=50, description="Maximum number of warnings.")
 
 

@@ -117,6 +117,12 @@ def found_in(
     return best(found, question.count)
 
 
+def sibling_texts(context: DerivationContext, question: StyxQuestion, *, now: datetime) -> list[Grimoire]:
+    """Return what the layer of the clade holds for a golem, ready for retrieval. now: recording time of new vectors."""
+    reader = _Reader(context.whole, question.where, question.owner_id, now)
+    return [shelf.grimoire for shelf in _clade(reader, archives=False)]
+
+
 def best(found: Iterable[Found], count: int) -> list[Found]:
     """Merge results by score; a text that several golems state is one result, of the surest of them."""
     merged: dict[str, Found] = {}

@@ -100,9 +100,9 @@ def dream_events(dreams: pa.Table) -> Emitted:
     dreams = dreams.filter(dreams["because"].is_null())
     columns = {name: contiguous(dreams.column(name)) for name in DREAM_COLUMNS}
     golems, ticks, at = (columns[name] for name in ("golem_id", "tick", "at"))
-    numbers, owner_and_place = _numbers(columns, "cycle"), flat(columns["replayed"])
+    numbers = _numbers(columns, "cycle")
     out.add("dream:cycle_start", golems, ticks, at, numbers, columns)
-    row, place, replayed = owner_and_place
+    row, place, replayed = flat(columns["replayed"])
     of_row = pa.array(row)
     fragments = {
         "cycle": columns["cycle"].take(of_row), "replayed_tick": pc.struct_field(replayed, "tick"),
@@ -110,7 +110,8 @@ def dream_events(dreams: pa.Table) -> Emitted:
            for name in ("salience", "arousal_before", "arousal_after")},
     }  # fmt: skip
     placed = [*(column.take(of_row) for column in numbers), pc.cast(pa.array(place), pa.string())]
-    out.add("dream:fragment", *(column.take(of_row) for column in (golems, ticks, at)), placed, fragments, place)
+    where = golems.take(of_row), ticks.take(of_row), at.take(of_row)
+    out.add("dream:fragment", *where, placed, fragments, place)
     counts = {**columns, "episodes_replayed": pc.list_value_length(columns["replayed"])}
     out.add("dream:cycle_end", golems, ticks, at, numbers, counts)
     return out

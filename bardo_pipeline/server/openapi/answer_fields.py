@@ -210,6 +210,8 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
     "GET /v1/golems/{golem_id}/warnings": {
         "golem_id": _GOLEM,
         "action": ("string", "The action."),
+        "siblings_left_out": ("string?", "Reason why warnings of siblings are missing; null if they are included."),
+        "cost_micros": ("integer", "Price of the call in micro-dollars."),
         "warnings": (arrays_of(_HIT), "Warnings, the most fitting first."),
     },
     "GET /v1/golems/{golem_id}/advice": {

@@ -127,6 +127,10 @@ def test_a_runtime_writes_and_asks_through_the_two_doors_of_a_server(home: Deriv
             left = [found for found in after["results"] if found["layer"] == "vault"]
             assert left, "the entries of dead siblings"
             assert max(found["trust"] for found in left) <= limits.archive_confidence
+            alone, warned = (client.warnings_for("bridge", clade=clade) for clade in (False, True))
+            assert (alone["warnings"], alone["siblings_left_out"]) == ([], "the request leaves them out")
+            assert [(one["text"], one["layer"]) for one in warned["warnings"]] == [(STOPS, "clade")]
+            assert (warned["siblings_left_out"], warned["cost_micros"]) == (None, limits.query_micros)
             own = client.query_styx("gas", golem=writer, layer="vault", k=20)
             assert own["cost_micros"] == 0
             assert any(found["trust"] == found["confidence"] > 0.5 for found in own["results"])
@@ -147,7 +151,7 @@ def test_a_runtime_writes_and_asks_through_the_two_doors_of_a_server(home: Deriv
                     call()
                 assert refused.value.status == 404
     calls = home.life_fields("StyxCalled", "number", "layers", "cost_micros").to_pylist()
-    assert [call["cost_micros"] for call in calls if call["golem_id"] == "runtime-1"] == [limits.query_micros] * 3
+    assert [call["cost_micros"] for call in calls if call["golem_id"] == "runtime-1"] == [limits.query_micros] * 4
     assert styx_spending(home, [writer])[writer].tick == 30 * limits.write_day_micros + limits.query_micros, (
         "and the posts"
     )
