@@ -116,7 +116,7 @@ class Calls(ABC, Generic[T]):
         Parameters
         ----------
         situation : plain words; or conditions, of which a warning leaves none unfulfilled
-        clade : include warnings of siblings, by a paid query; `siblings_left_out` states why there are none
+        clade : include warnings of siblings, by a paid query; `siblings_left_out` states the reason if they are missing
         """
         words, conditions = (situation, None) if isinstance(situation, str) else ("", json.dumps(dict(situation)))
         wanted = _present({"action": action, "situation": words, "conditions": conditions, "limit": limit})

@@ -42,6 +42,7 @@ from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.reported_experience import word_of
+from bardo_pipeline.events.life.clade_events import StyxLayer
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.conditions import holds
 from bardo_pipeline.grimoire.confidence import ppm
@@ -242,7 +243,9 @@ def warnings_reply(asked: Asked, given: WarningsParameters) -> Reply:
     question = check_question(
         f"{given.action.replace('_', ' ')} {given.situation} {words}", asked.context.policy.retrieval.question_bytes_max
     )
-    known, left_out, cost = [opened.grimoire], "the request leaves them out", 0
+    layers: tuple[StyxLayer, ...] = ("clade",)
+    left_out: str | None = "the request leaves them out"
+    known, cost = [opened.grimoire], 0
     if given.clade:
         query = open_query(
             asked.context,
@@ -250,7 +253,7 @@ def warnings_reply(asked: Asked, given: WarningsParameters) -> Reply:
             question,
             count=given.limit,
             confidence_min=0.0,
-            layers=("clade",),
+            layers=layers,
             now=asked.now,
         )
         (left_out,) = [layer.reason for layer in query.receipt.layers if layer.layer == "clade"]

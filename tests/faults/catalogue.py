@@ -763,7 +763,7 @@ FAULTS = (
           "payers = able_to_pay(context, members, context.policy.clade.query_micros)", "payers = list(members)",
           (f"{LETHE}::test_a_query_beyond_a_budget_is_not_asked",)),
     Fault("a query beyond a budget reaches its layers", "KAT-13", _DOORS,
-          'over = {layer: refusals[layer] or OVER_BUDGET for layer in ("clade", "lethe")}',
+          'over = {layer: refusals[layer] or OVER_BUDGET for layer in _ASKED_FOR_PAY}',
           "over: dict[StyxLayer, str | None] = {}", (f"{DOORS}::test_a_call_beyond_a_budget_is_not_made",)),
     Fault("a closed layer takes an entry", "KAT-13", _DOORS, "None if is_open[layer] else", "None if is_open else",
           (f"{DOORS}::test_a_golem_whose_layers_are_off_asks_its_own_memory_and_leaves_no_event",)),

@@ -38,6 +38,9 @@ from bardo_pipeline.storage.keys.clade_secrets import clade_secret_path
 _PAID: tuple[StyxLayer, ...] = ("vault", "clade")
 """Layers to which writing has a price; publishing in Lethe is free (MEM)."""
 
+_ASKED_FOR_PAY: tuple[StyxLayer, ...] = ("clade", "lethe")
+"""Layers of which a question has a price."""
+
 OVER_BUDGET = "the golem's budget of a tick or month would be exceeded"
 
 
@@ -200,7 +203,7 @@ class OpenQuery(NamedTuple):
 
     def document(self, found: list[Found]) -> dict[str, Any]:
         """Return the answer of the read door from the results of the layers."""
-        results = best(found, self.question.count)
+        results = best(found, self.question.result_count)
         ranked = [{"rank": rank, **row._asdict()} for rank, row in enumerate(results, start=1)]
         return {"golem_id": self.question.where.golem_id, **receipt_document(self.receipt), "results": ranked}
 
@@ -234,7 +237,7 @@ def open_query(
                 refusals[layer] = refusals[layer] or "the golem is dead"
         cost = _price(refusals, context.policy)
         if cost and not able_to_pay(context, [golem_id], cost):
-            over = {layer: refusals[layer] or OVER_BUDGET for layer in ("clade", "lethe")}
+            over = {layer: refusals[layer] or OVER_BUDGET for layer in _ASKED_FOR_PAY}
             refusals, cost = {**refusals, **over}, 0
         reached = tuple(Reached(layer, refusals[layer] is None, refusals[layer]) for layer in LAYERS)
         if cost:
@@ -248,7 +251,7 @@ def open_query(
 
 def _price(refusals: dict[StyxLayer, str | None], policy: Policy) -> int:
     """Return the price of a question: that of one query if it asks siblings or strangers."""
-    is_shared = any(refusals[layer] is None for layer in ("clade", "lethe"))
+    is_shared = any(refusals[layer] is None for layer in _ASKED_FOR_PAY)
     return policy.clade.query_micros * is_shared
 
 

@@ -82,12 +82,12 @@ class _Shelf:
 
 
 class StyxQuestion(NamedTuple):
-    """A question of a golem. count: results wanted. confidence_min: lowest confidence of the golem that states them."""
+    """A question of a golem. result_count: wanted results. confidence_min: lowest confidence at their authors."""
 
     where: GolemMoment
     owner_id: str
     words: str
-    count: int
+    result_count: int
     confidence_min: float = 0.0
 
 
@@ -108,13 +108,13 @@ def found_in(
     """
     context = context.whole
     (vector,) = context.embedder.embed([question.words])
-    found = []
+    found: list[Found] = []
     for shelf in _SHELVES[layer](_Reader(context, question.where, question.owner_id, now), archives):
         grimoire = shelf.grimoire
-        wanted = question.count if question.confidence_min <= 0 else max(len(grimoire), question.count)
+        wanted = question.result_count if question.confidence_min <= 0 else max(len(grimoire), question.result_count)
         answer = grimoire.retrieve(vector, question.where.situation, wanted, may_skip=False)
         found += _found(layer, shelf, answer.hits, question.confidence_min, context.policy)
-    return best(found, question.count)
+    return best(found, question.result_count)
 
 
 def sibling_texts(context: DerivationContext, question: StyxQuestion, *, now: datetime) -> list[Grimoire]:
@@ -180,9 +180,8 @@ class _Reader(NamedTuple):
 
     def decayed(self, confidence_ppm: int, at: datetime, half_life_us: int) -> int:
         """Return a confidence at the golem's moment."""
-        values = (np.array([value], np.int64) for value in (confidence_ppm, _micros(at)))
-        half, floor = np.array([half_life_us], np.int64), np.zeros(1, np.int64)
-        return int(confidence_at(*values, self.where.situation.at_us, half, floor)[0])
+        values, anchor, half, floor = (np.array([n], np.int64) for n in (confidence_ppm, _micros(at), half_life_us, 0))
+        return int(confidence_at(values, anchor, self.where.situation.at_us, half, floor)[0])
 
 
 def _vault(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
