@@ -391,7 +391,7 @@ REPORTS: Mapping[str, Report] = {
         lambda context, given, _: pheromone_rows(context),
     ),
     "clade-notes": Report(
-        "What siblings told: scars, shifts of regime, and reflections at a death.",
+        "What siblings told: scars, shifts of regime, playbooks, words, and reflections at a death.",
         NoParameters,
         lambda context, given, _: note_rows(context),
     ),
