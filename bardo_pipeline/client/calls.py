@@ -103,17 +103,67 @@ class Calls(ABC, Generic[T]):
         return self._send(_posted("/v1/search", _present({"words": words, "golem": golem, **filters})))
 
     def warnings_for(
-        self, action: str, situation: str | Mapping[str, Any] = "", *, golem: str | None = None, limit: int = 5
+        self,
+        action: str,
+        situation: str | Mapping[str, Any] = "",
+        *,
+        golem: str | None = None,
+        limit: int = 5,
+        clade: bool = False,
     ) -> T:
         """List the golem's `warnings` about an action, the most fitting to the situation first.
 
         Parameters
         ----------
         situation : plain words; or conditions, of which a warning leaves none unfulfilled
+        clade : include warnings of siblings, by a paid query; `siblings_left_out` states the reason if they are missing
         """
         words, conditions = (situation, None) if isinstance(situation, str) else ("", json.dumps(dict(situation)))
         wanted = _present({"action": action, "situation": words, "conditions": conditions, "limit": limit})
+        wanted |= {"clade": True} if clade else {}
         return self._send(Call("GET", f"/v1/golems/{_escaped(self._golem(golem))}/warnings", wanted))
+
+    def query_styx(
+        self,
+        question: str,
+        *,
+        golem: str | None = None,
+        k: int = 5,
+        layer: str | None = None,
+        min_confidence: float = 0.0,
+    ) -> T:
+        """Ask the layers of shared memory together; `results` are the best of all, `layers` states which were asked.
+
+        A question that asks siblings or the public has a price, within the golem's budgets.
+
+        Parameters
+        ----------
+        layer : vault, clade or lethe, to ask one alone
+        min_confidence : lowest confidence of the golem that states a result
+        """
+        wanted = {"golem": self._golem(golem), "question": question, "k": k, "layer": layer}
+        return self._send(Call("GET", "/v1/styx/query", _present(wanted | {"min_confidence": min_confidence})))
+
+    def write_styx(
+        self,
+        entry: str | None = None,
+        *,
+        kind: str | None = None,
+        text: str | None = None,
+        confidence: float | None = None,
+        kept_days: int = 7,
+        golem: str | None = None,
+    ) -> T:
+        """Write an entry to the golem's layers of shared memory; `layers` states which took it, or why not.
+
+        Parameters
+        ----------
+        entry : id of an active entry of the golem's grimoire; or kind, text and confidence of one in its own words
+        kept_days : days for which the golem pays
+        """
+        wanted = {"golem": self._golem(golem), "entry": entry, "kind": kind, "text": text, "confidence": confidence,
+                  "kept_days": kept_days}  # fmt: skip
+        return self._send(_posted("/v1/styx/entries", _present(wanted)))
 
     def remember(
         self,

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.arrays import BoolArray, Column, Int64Array
 from bardo_pipeline.events.record.arrow_columns import contiguous
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.policy import DecayPolicy
 
 
@@ -109,6 +109,16 @@ def with_columns(table: pa.Table, **columns: Column | Int64Array | BoolArray) ->
         array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
         table = table.set_column(place, field, array.cast(field.type))
     return table
+
+
+def filled_entries(rows: pa.Table, **constants: str) -> pa.Table:
+    """Return rows with some columns of entries as ENTRY_SCHEMA. Constants replace columns; others are null or 0."""
+    count = rows.num_rows
+    columns = {name: rows[name] for name in ENTRY_SCHEMA.names if name in rows.column_names}
+    columns |= {name: pa.array([value] * count, pa.string()) for name, value in constants.items()}
+    missing = [f for f in ENTRY_SCHEMA if f.name not in columns]
+    columns |= {f.name: pa.nulls(count, f.type) if f.nullable else pa.array([0] * count, f.type) for f in missing}
+    return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
 
 
 def query_tables(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:

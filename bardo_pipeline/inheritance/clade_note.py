@@ -1,9 +1,9 @@
 """Packs and reads a note: a fact that a golem tells its clade beside its entries. Pure.
 
-A note is a scar, the shift of its market to another regime, the residuals of the items that it attends to, or the
-reflection that its death left. Siblings do not trust a relay, and they trust each other no further than the values of
-a note can be checked.
-Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication).
+A note is a scar, the shift of its market to another regime, the residuals of the items that it attends to, a snapshot
+of its playbook, an entry in its runtime's own words, or the reflection that its death left. Siblings do not trust a
+relay, and they trust each other no further than the values of a note can be checked.
+Source: INH S5.1, S6.4; MEM-14; KAT-13; KAT (Styx L1 Publication).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.experience.stored_text import Words
-from bardo_pipeline.events.life.clade_events import NoteKind
-from bardo_pipeline.events.record.model import REGIMES, ItemResiduals, Moment, Name, Regime, Tick
+from bardo_pipeline.events.life.clade_events import EntryKind, KeptDays, NoteKind
+from bardo_pipeline.events.record.model import REGIMES, ItemResiduals, Moment, Name, Regime, Tick, Whole
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.inheritance.canonical_json import canonical
@@ -90,6 +90,28 @@ class Scar(_Facts):
     death: End | None = None
 
 
+class Snapshot(_Facts):
+    """The page of the sender's playbook, as of the close of a cycle."""
+
+    cycle: Tick
+    page: Words
+
+
+class Told(_Facts):
+    """An entry in the words of the sender's runtime.
+
+    confidence_ppm: of the sender, at the time of the note. kept_days: for which the sender paid.
+    """
+
+    kind: EntryKind
+    text: Words
+    confidence_ppm: Annotated[Whole, Field(le=PPM)]
+    kept_days: KeptDays
+
+
+Facts = Scar | Shift | Residuals | Reflection | Snapshot | Told
+
+
 class _Content(_Facts):
     owner_id: Name
     from_golem_id: Name
@@ -98,6 +120,11 @@ class _Content(_Facts):
     regime_shift: Shift | None = None
     residual_digest: Residuals | None = None
     death_reflection: Reflection | None = None
+    playbook_snapshot: Snapshot | None = None
+    entry: Told | None = None
+
+
+_ABOUT: tuple[NoteKind, ...] = get_args(NoteKind)
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,7 @@ class Note:
     from_golem_id: str
     about: NoteKind
     at: datetime
-    facts: Scar | Shift | Residuals | Reflection
+    facts: Facts
 
     @property
     def content(self) -> bytes:
@@ -133,10 +160,7 @@ def read_note(content: bytes, owner_id: str) -> Note:
         raise BundleError(f"a note is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if read.owner_id != owner_id:
         raise BundleError(f"a note is none of the clade of {owner_id!r}")
-    stated: tuple[tuple[NoteKind, Scar | Shift | Residuals | Reflection | None], ...] = (
-        ("scar", read.scar), ("regime_shift", read.regime_shift), ("residual_digest", read.residual_digest),
-        ("death_reflection", read.death_reflection),
-    )  # fmt: skip
+    stated = [(about, getattr(read, about)) for about in _ABOUT]
     notes = [
         Note(read.owner_id, read.from_golem_id, about, read.at, facts) for about, facts in stated if facts is not None
     ]
@@ -183,4 +207,4 @@ def text_of(note: Note) -> str:
     if isinstance(facts, Residuals):
         moved = ", ".join(f"{item.item} {item.violations} of {item.resolved}" for item in facts.items)
         return f"changes of {facts.pair} on {facts.chain} beyond expectation up to tick {facts.tick}: {moved}"
-    return facts.page
+    return facts.text if isinstance(facts, Told) else facts.page

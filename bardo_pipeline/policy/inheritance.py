@@ -93,6 +93,10 @@ class CladePolicy(Operational):
     lethe_tickets: int = setting(16, "signatures of a request, real and unused ones (ours)", ge=1, le=64)
     lethe_kept_days: int = setting(30, "days that a relay keeps a post: propositions are tactical (KAT)", ge=1, le=366)
     query_micros: Count = setting(500, "micro-dollars of a query to public or sibling knowledge (ours)")
+    write_day_micros: Count = setting(25, "micro-dollars of a day for which the layers keep a written entry (ours)")
+    query_confidence: Unit = setting(0.25, "highest confidence in what a query finds among siblings (MEM, canon 3)")
+    lethe_confidence: Unit = setting(0.2, "highest confidence in what a query finds in Lethe (MEM, canon 3)")
+    archive_confidence: Unit = setting(0.3, "highest confidence in what a query finds of dead golems (MEM, canon 3)")
     lethe_top: PositiveCount = setting(3, "propositions for the regime that a golem holds as priors (KAT)")
     backup_ticks: PositiveCount = setting(200, "ticks of a golem after which its clade is backed up (INH S6.5)")
 

@@ -132,8 +132,7 @@ def _first_state(doc: Doc, added: Mapping[str, Any] | None) -> KnownInsight:
 def insight_entries(insights: Iterable[KnownInsight], golem_id: str) -> pa.Table:
     """Return insights of a golem's own words as entries (ENTRY_SCHEMA) of source TEXT, which only votes change."""
     rows = [
-        _BLANK
-        | {
+        {
             "golem_id": golem_id, "entry_id": insight.insight_id, "structure": insight.structure or insight.insight_id,
             "category": insight.category, "domain": CATEGORIES.get(insight.category, CATEGORIES["general"]),
             "chain": insight.chain or NO_MARKET, "pair": insight.token_pair or NO_MARKET, "text": insight.content,
@@ -144,7 +143,12 @@ def insight_entries(insights: Iterable[KnownInsight], golem_id: str) -> pa.Table
         }
         for insight in insights
     ]  # fmt: skip
-    return pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA)
+    return text_entries(rows)
+
+
+def text_entries(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows with some columns of entries as texts of no market (ENTRY_SCHEMA, source TEXT)."""
+    return pa.Table.from_pylist([{**_BLANK, **row} for row in rows], schema=ENTRY_SCHEMA)
 
 
 _BLANK: dict[str, Any] = {

@@ -23,12 +23,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from bardo_pipeline.derivation.clade.styx_doors import OpenQuery, open_query, receipt_document, write_entry
+from bardo_pipeline.derivation.clade.styx_layers import LAYERS, Found, found_in
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
 from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, UnknownGolemError
 from bardo_pipeline.events.custody.authority import NO_GOLEM
+from bardo_pipeline.events.life.clade_events import StyxLayer
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
@@ -59,6 +62,8 @@ from bardo_pipeline.server.parameters import (
     ReportParameters,
     SearchParameters,
     SteerParameters,
+    StyxEntryParameters,
+    StyxQueryParameters,
     WarningsParameters,
 )
 from bardo_pipeline.server.reading import REPORTS, Reply
@@ -94,6 +99,8 @@ OPERATIONS = (
     Operation("POST", "/v1/ask", "As GET, with the parameters as JSON.", AskParameters, has_table=True),
     Operation("GET", "/v1/search", "Entries and episodes for words.", SearchParameters, has_table=True),
     Operation("POST", "/v1/search", "As GET, with the parameters as JSON.", SearchParameters, has_table=True),
+    Operation("POST", "/v1/styx/entries", "Write an entry to the layers of shared memory.", StyxEntryParameters),
+    Operation("GET", "/v1/styx/query", "Ask the layers of shared memory together.", StyxQueryParameters),
     Operation("GET", "/v1/lineage", "Evidence of an entry.", LineageParameters),
     *(Operation("GET", f"{_REPORTS}/{name}", each.summary, each.parameters) for name, each in REPORTS.items()),
     Operation("POST", "/v1/records", "Append records; the answer means that they are durable.", body=RECORDS),
@@ -202,6 +209,8 @@ class Application:
             (f"{one}/steers", self.steers, "POST"),
             ("/v1/live", self._reads(NoParameters, reading.live_reply), "GET"),
             (one, self._reads(NoParameters, reading.golem_reply), "GET"),
+            ("/v1/styx/entries", self.write_styx, "POST"),
+            ("/v1/styx/query", self.ask_styx, "GET"),
             ("/v1/lineage", self._reads(LineageParameters, reading.lineage_reply), "GET"),
             *(
                 (f"/v1/reports/{name}", self._reads(each.parameters, each.reply), "GET")
@@ -305,7 +314,39 @@ class Application:
 
         return read
 
+    async def ask_styx(self, request: Request) -> Response:
+        """Ask the layers of shared memory at the same time, each in a thread, and merge their results by score."""
+        given, owner = await _given(request, StyxQueryParameters), _caller(request).owner
+        chosen, now = LAYERS if given.layer is None else (given.layer,), self._clock()
+
+        def opened(context: DerivationContext) -> tuple[OpenQuery, dict[str, Any]]:
+            fresh = asdict(self._warm.freshness(context, given.golem))
+            query = open_query(
+                context, given.golem, given.question, count=given.k, confidence_min=given.min_confidence,
+                layers=chosen, now=now,
+            )  # fmt: skip
+            return query, fresh
+
+        query, fresh = await self._warm.read(owner, opened)
+
+        def found(layer: StyxLayer) -> Callable[[DerivationContext], list[Found]]:
+            return lambda context: found_in(context, layer, query.question, archives=query.archives, now=now)
+
+        parts = await asyncio.gather(*(self._warm.read(owner, found(layer)) for layer in query.layers))
+        return json_response({**query.document([one for part in parts for one in part]), "freshness": fresh})
+
     # writing
+
+    async def write_styx(self, request: Request) -> Response:
+        """Write an entry of a golem to each of its layers of shared memory whose rule it meets."""
+        given, now = await _given(request, StyxEntryParameters), self._clock()
+
+        def work(context: DerivationContext) -> dict[str, Any]:
+            receipt = write_entry(context, given.golem, given.content, kept_days=given.kept_days, now=now)
+            fresh = asdict(self._warm.freshness(context, given.golem))
+            return {"golem_id": given.golem, **receipt_document(receipt), "freshness": fresh}
+
+        return json_response(await self._warm.read(_caller(request).owner, work))
 
     async def birth(self, request: Request) -> Response:
         """Record the birth of a golem."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Json, model_validator
 
+from bardo_pipeline.derivation.clade.styx_doors import WrittenWords
 from bardo_pipeline.events.experience.reported_experience import GENERAL, Report, Situation
+from bardo_pipeline.events.experience.stored_text import Words
+from bardo_pipeline.events.life.clade_events import EntryKind, KeptDays, StyxLayer
 from bardo_pipeline.events.record.model import LivedTick, Name
 
 
@@ -95,6 +98,7 @@ class WarningsParameters(Parameters):
     conditions: Json[Situation] | None = Field(
         None, description="Situation as a JSON object; warnings whose conditions do not hold in it are left out."
     )
+    clade: bool = Field(False, description="Include warnings of siblings, by a paid query of the clade.")
     limit: int = Field(5, ge=1, le=50, description="Maximum number of warnings.")
 
 
@@ -142,6 +146,41 @@ class SteerParameters(Parameters):
 
     intent: str = Field(min_length=1, max_length=1_000, description="What the golem shall consider.")
     severity: Literal["high", "low"] = Field("high", description="A low one is a follow-up: it interrupts no call.")
+
+
+class StyxEntryParameters(Parameters):
+    """An entry that a golem writes to the layers of shared memory: one of its grimoire, or words."""
+
+    golem: Golem
+    entry: EntryId | None = Field(None, description="Id of an active entry of the golem, or a unique prefix.")
+    kind: EntryKind | None = Field(None, description="Kind of an entry in words.")
+    text: Words | None = Field(None, description="Text of an entry in words.")
+    confidence: float | None = Field(None, ge=0, le=1, description="Confidence of the golem in an entry in words.")
+    kept_days: KeptDays = Field(7, description="Days for which the golem pays.")
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        words = [value is not None for value in (self.kind, self.text, self.confidence)]
+        if (self.entry is not None) == any(words) or any(words) != all(words):
+            raise ValueError("give either an entry, or kind, text and confidence")
+        return self
+
+    @property
+    def content(self) -> str | WrittenWords:
+        """The entry's id, or its words."""
+        if self.kind is None or self.text is None or self.confidence is None:
+            return self.entry or ""
+        return WrittenWords(self.kind, self.text, self.confidence)
+
+
+class StyxQueryParameters(Parameters):
+    """A question of a golem to the layers of shared memory."""
+
+    golem: Golem
+    question: str = Field(min_length=1, max_length=20_000, description="Question in plain words.")
+    k: int = Field(5, ge=1, le=100, description="Maximum number of results.")
+    layer: StyxLayer | None = Field(None, description="Only this layer.")
+    min_confidence: float = Field(0.0, ge=0, le=1, description="Lowest confidence of the golem that states a result.")
 
 
 class GolemParameters(Parameters):

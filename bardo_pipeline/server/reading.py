@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.clade.clade_notes import note_rows
+from bardo_pipeline.derivation.clade.styx_doors import open_query
+from bardo_pipeline.derivation.clade.styx_layers import sibling_texts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.entry_documents import entry_document, grimoire_document
 from bardo_pipeline.derivation.death.bundle_documents import bundle_document, bundle_rows
@@ -39,11 +42,12 @@ from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.experience.reported_experience import word_of
+from bardo_pipeline.events.life.clade_events import StyxLayer
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.conditions import holds
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
-from bardo_pipeline.grimoire.entry_columns import confidence_of
+from bardo_pipeline.grimoire.entry_columns import confidence_of, to_bools
 from bardo_pipeline.retrieval.advice import Advice
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import Filters
@@ -231,32 +235,63 @@ def entries_reply(asked: Asked, given: EntriesParameters) -> Reply:
 def warnings_reply(asked: Asked, given: WarningsParameters) -> Reply:
     """List warnings, anti-knowledge and bloodstains of a golem about an action, by their score in the situation.
 
-    An entry is about an action if it names the action or the tool, in its structure or in its text.
+    An entry is about an action if it names the action or the tool, in its structure or in its text. Those of siblings
+    are a paid query of the clade.
     """
     opened = asked.warm.grimoire(asked.context, asked.golem, now=asked.now)
-    rows = opened.grimoire.entries
-    is_warning = pc.or_(pc.equal(rows["kind"], "warning"), pc.or_(rows["is_anti_knowledge"], rows["is_bloodstain"]))
-    rows = rows.filter(is_warning)
-    named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
-    texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
-    rows = rows.filter(pc.or_(pc.or_(*named), texts))
-    if given.conditions is not None:
-        is_report = pc.equal(rows["source"], "report").to_pylist()
-        causes = zip(is_report, rows["cause"].to_pylist(), strict=True)
-        holding = [not report or holds(cause, given.conditions) for report, cause in causes]
-        rows = rows.filter(pa.array(holding, pa.bool_()))
-    facts = {"golem_id": asked.golem, "action": given.action}
-    if not rows.num_rows:
-        return Reply({**facts, "warnings": []})
-    vectors, text_of = text_vectors(asked.context, rows["text"], asked.now)
-    grimoire = Grimoire(rows, vectors, text_of, asked.context.policy, as_of=opened.where.as_of)
     words = " and ".join(f"{name} is {word_of(value)}" for name, value in (given.conditions or {}).items())
     question = check_question(
         f"{given.action.replace('_', ' ')} {given.situation} {words}", asked.context.policy.retrieval.question_bytes_max
     )
+    layers: tuple[StyxLayer, ...] = ("clade",)
+    left_out: str | None = "the request leaves them out"
+    known, cost = [opened.grimoire], 0
+    if given.clade:
+        query = open_query(
+            asked.context,
+            asked.golem,
+            question,
+            count=given.limit,
+            confidence_min=0.0,
+            layers=layers,
+            now=asked.now,
+        )
+        (left_out,) = [layer.reason for layer in query.receipt.layers if layer.layer == "clade"]
+        cost = query.receipt.cost_micros
+        known += sibling_texts(asked.context, query.question, now=asked.now) if left_out is None else []
+    facts = {"golem_id": asked.golem, "action": given.action, "siblings_left_out": left_out, "cost_micros": cost}
+    about = [narrowed for grimoire in known if len(narrowed := _about(asked, grimoire, given))]
+    if not about:
+        return Reply({**facts, "warnings": []})
     (vector,) = asked.context.embedder.embed([question])
-    hits = grimoire.retrieve(vector, opened.where.situation, given.limit, may_skip=False).hits
-    return Reply(facts, hits, "warnings")
+    situation = opened.where.situation
+    found = pa.concat_tables(
+        grimoire.retrieve(vector, situation, given.limit, may_skip=False).hits for grimoire in about
+    )
+    found = found.sort_by([("score_ppm", "descending"), ("entry_id", "ascending"), ("golem_id", "ascending")])
+    found = found.slice(0, given.limit)
+    place = found.schema.get_field_index("rank")
+    found = found.set_column(place, found.schema.field(place), pa.array(range(1, found.num_rows + 1), pa.int64()))
+    return Reply(facts, found, "warnings")
+
+
+def _about(asked: Asked, grimoire: Grimoire, given: WarningsParameters) -> Grimoire:
+    """Return the warnings of a grimoire about an action whose conditions may hold."""
+    rows = grimoire.entries
+    is_warning = pc.or_(pc.equal(rows["kind"], "warning"), pc.or_(rows["is_anti_knowledge"], rows["is_bloodstain"]))
+    named = [pc.fill_null(pc.equal(rows[name], given.action), False) for name in ("tool", "action_type")]
+    texts = pc.match_substring(rows["text"], given.action.replace("_", " "), ignore_case=True)
+    is_about = to_bools(pc.and_(is_warning, pc.or_(pc.or_(*named), texts)))
+    if given.conditions is not None:
+        is_report = pc.equal(rows["source"], "report").to_pylist()
+        causes = zip(is_report, rows["cause"].to_pylist(), strict=True)
+        is_about &= np.array([not report or holds(cause, given.conditions) for report, cause in causes], bool)
+    rows = rows.filter(pa.array(is_about))
+    vectors, text_of = text_vectors(asked.context, rows["text"], asked.now)
+    return Grimoire(
+        rows, vectors, text_of, asked.context.policy, layer=grimoire.layer[is_about],
+        modifier=grimoire.modifier[is_about], as_of=grimoire.as_of,
+    )  # fmt: skip
 
 
 def advice_reply(asked: Asked, given: AdviceParameters) -> Reply:
@@ -356,7 +391,7 @@ REPORTS: Mapping[str, Report] = {
         lambda context, given, _: pheromone_rows(context),
     ),
     "clade-notes": Report(
-        "What siblings told: scars, shifts of regime, and reflections at a death.",
+        "What siblings told: scars, shifts of regime, playbooks, words, and reflections at a death.",
         NoParameters,
         lambda context, given, _: note_rows(context),
     ),

@@ -72,6 +72,9 @@ _LIVE, _HEART, _RATES = "runtime/live/live_run.py", "runtime/live/heart.py", "he
 LETHE = "tests/scenario/clade/test_lethe.py"
 HEARD = (f"{LETHE}::test_votes_and_threats_of_strangers_reach_the_ticks_of_a_run",)
 BOUNDED = (f"{LETHE}::test_authors_without_a_score_and_beyond_the_quota_are_refused",)
+DOORS = "tests/scenario/clade/test_styx_doors.py"
+TIMED = (f"{DOORS}::test_payment_sets_the_time_of_an_entry_and_never_its_decay",)
+_DOORS, _LAYERS = "derivation/clade/styx_doors.py", "derivation/clade/styx_layers.py"
 _OFFICE, _EXCHANGE = "relay/ticket_office.py", "derivation/clade/lethe_exchange.py"
 
 
@@ -759,4 +762,25 @@ FAULTS = (
     Fault("a query costs nothing", "MEM-15", _EXCHANGE,
           "payers = able_to_pay(context, members, context.policy.clade.query_micros)", "payers = list(members)",
           (f"{LETHE}::test_a_query_beyond_a_budget_is_not_asked",)),
+    Fault("a query beyond a budget reaches its layers", "KAT-13", _DOORS,
+          'over = {layer: refusals[layer] or OVER_BUDGET for layer in _ASKED_FOR_PAY}',
+          "over: dict[StyxLayer, str | None] = {}", (f"{DOORS}::test_a_call_beyond_a_budget_is_not_made",)),
+    Fault("a closed layer takes an entry", "KAT-13", _DOORS, "None if is_open[layer] else", "None if is_open else",
+          (f"{DOORS}::test_a_golem_whose_layers_are_off_asks_its_own_memory_and_leaves_no_event",)),
+    Fault("calls of the doors count against no budget", "KAT-13", "derivation/clade/styx_budget.py",
+          'yield call["golem_id"], call["observed_at"], call["cost_micros"]',
+          'yield call["golem_id"], call["observed_at"], 0', (f"{DOORS}::test_a_call_beyond_a_budget_is_not_made",)),
+    Fault("words are found after their time", "KAT-13", _LAYERS,
+          "isinstance(facts, Told) and _is_kept(at, facts.kept_days, reader.at)", "isinstance(facts, Told)", TIMED),
+    Fault("paid words do not decay", "KAT-13", _LAYERS, "told.confidence_ppm) | _FADING", "told.confidence_ppm)",
+          TIMED),
+    Fault("strangers are trusted as much as oneself", "INH-6", _LAYERS,
+          "VAULT, factors), policy.clade.lethe_confidence)", "VAULT, factors))",
+          (f"{DOORS}::test_a_runtime_writes_and_asks_through_the_two_doors_of_a_server",)),
+    Fault("playbooks stay at home", "MEM-14", "derivation/clade/clade_notes.py",
+          " *_snapshots(context, owner_id, golems, heard),", "",
+          (f"{DOORS}::test_playbooks_travel_and_no_episode_cache_or_deliberation_does",)),
+    Fault("retracted dreams are events", "EV-7", "events/stream/from_projections.py",
+          'dreams = dreams.filter(dreams["because"].is_null())', "dreams = dreams.filter(dreams[\"cycle\"].is_valid())",
+          ("tests/unit/events/test_fabric.py::test_dreams_and_their_hypotheses_are_events_and_retracted_ones_are_not",)),
 )  # fmt: skip

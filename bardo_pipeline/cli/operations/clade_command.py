@@ -151,7 +151,7 @@ def list_members(owner: Clade = None, home: opt.Home = None) -> None:
 
 @app.command("notes")
 def list_notes(json: opt.Json = False, home: opt.Home = None) -> None:
-    """List what siblings told: scars, shifts of regime, and reflections at a death."""
+    """List what siblings told: scars, shifts of regime, playbooks, words, and reflections at a death."""
     show_report("clade notes", note_rows(open_context(home)), as_json=json)
 
 

@@ -24,6 +24,7 @@ from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import CLADE_SIBLING, ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entry_columns import filled_entries
 from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
@@ -124,14 +125,8 @@ _CLAIM_COLUMNS = (
 
 def _as_entries(chosen: pa.Table, arrival: Arrival) -> pa.Table:
     """Convert entries of a bundle to rows of the golem's grimoire (ENTRY_SCHEMA)."""
-    count = chosen.num_rows
-    columns = {name: chosen[name] for name in ENTRY_SCHEMA.names if name in chosen.column_names}
     provenance = {"purchase": "import", "clade": CLADE_SIBLING}.get(arrival.source, arrival.source)
-    constants = {"golem_id": arrival.golem_id, "status": "candidate", "provenance": provenance}
-    columns |= {name: pa.array([value] * count, pa.string()) for name, value in constants.items()}
-    missing = [f for f in ENTRY_SCHEMA if f.name not in columns]
-    columns |= {f.name: pa.nulls(count, f.type) if f.nullable else pa.array([0] * count, f.type) for f in missing}
-    return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
+    return filled_entries(chosen, golem_id=arrival.golem_id, status="candidate", provenance=provenance)
 
 
 def _note_rejected(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -31,8 +32,8 @@ from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle
 from bardo_pipeline.errors import BundleError, SealError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.inheritance.bundle_inspection import inspected
-from bardo_pipeline.inheritance.clade_note import Note, read_note
-from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent
+from bardo_pipeline.inheritance.clade_note import Note, Told, read_note
+from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent, kept_days
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 
 if TYPE_CHECKING:  # the client imports httpx, which a derivation does not need
@@ -45,8 +46,8 @@ REFUSED_MAX = 1_000
 class Relay(Protocol):
     """The topic of a clade at a relay (`client.relay_client.RelayClient`)."""
 
-    def put(self, message_id: str, body: bytes) -> int:
-        """Send a message; a repetition changes nothing."""
+    def put(self, message_id: str, body: bytes, days: int | None = None) -> int:
+        """Send a message; a repetition changes nothing. days: that the relay keeps it; None for its own number."""
 
     def after(self, number: int) -> Sequence[RelayMessage]:
         """Return the next messages behind a number, in order."""
@@ -104,7 +105,8 @@ def exchange(
         sent = _send(context, owner_id, secret, relay)
         notes = due_notes(context, owner_id, golems)
         for note in notes:
-            relay.put(secret.message_id(note.content_hash), secret.encrypt(note.content))
+            days = note.facts.kept_days if isinstance(note.facts, Told) else None
+            relay.put(secret.message_id(note.content_hash), secret.encrypt(note.content), days)
         inbox = _Inbox(context, owner_id, secret, now)
         inbox.receive(relay, newest)
         delivered, waiting = _deliver(context, members, secret, now)
@@ -124,7 +126,7 @@ def _send(context: DerivationContext, owner_id: str, secret: CladeSecret, relay:
     due = [bundle_hash for bundle_hash in hashes if bundle_hash not in imported]
     for bundle_hash in due:
         parcel = load_bundle(context.home, bundle_hash)
-        relay.put(secret.message_id(bundle_hash), secret.encrypt(pack_archive(parcel)))
+        relay.put(secret.message_id(bundle_hash), secret.encrypt(pack_archive(parcel)), kept_days(parcel))
     return len(due)
 
 
@@ -183,9 +185,12 @@ def _deliver(
             if row["source"] == "clade" and row["observed_at"] > at - HOUR:
                 recent[row["from_golem_id"]] += row["entry_count"]
         for parcel in parcels:
-            is_old = parcel.at < at - timedelta(days=limits.kept_days)
-            if parcel.golem_id == golem_id or parcel.bundle_hash in known or is_old:
+            if parcel.golem_id == golem_id or parcel.bundle_hash in known:
                 continue
+            if parcel.at < at - timedelta(days=limits.kept_days):  # one that was paid for may be kept longer
+                paid = paid_days(context.home, parcel.bundle_hash)
+                if paid is None or parcel.at < at - timedelta(days=paid):
+                    continue
             after = recent[parcel.golem_id] + parcel.entry_count, recent.total() + parcel.entry_count
             is_over = after[0] > limits.hour_source or after[1] > limits.hour_in
             if is_over and not is_urgent(load_bundle(context.home, parcel.bundle_hash)):
@@ -203,6 +208,12 @@ def _parcels(context: DerivationContext, secret: CladeSecret) -> Iterator[_Parce
     for row in rows:
         if row["key_id"] == secret.key_id:
             yield _Parcel(row["observed_at"], row["bundle_hash"], row["from_golem_id"], row["entry_count"])
+
+
+@lru_cache(maxsize=65_536)
+def paid_days(home: Home, bundle_hash: str) -> int | None:
+    """Return the days for which a parcel of this home was paid; None if it was not."""
+    return kept_days(load_bundle(home, bundle_hash))
 
 
 def clade_folder(home: Home, owner_id: str) -> Path:

@@ -2,14 +2,15 @@
 
 A note is told until it comes back through the relay as `NoteReceived`, so the log is its outbox, as for parcels. Scars
 are told at the close of the cycle that qualified them and at death, a shift of regime and the residuals of a delta
-while they are the newest ones, and the reflection of a death with its bundle. Source: INH S5.1, S6.4; MEM-14; KAT
-(Styx L1 Publication); canon 46; HB adaptive clock (delta, step 5).
+while they are the newest ones, a playbook at each close of a cycle that changed it, a golem's own words once they are
+written, and the reflection of a death with its bundle.
+Source: INH S5.1, S6.4; MEM-14; KAT (Styx L1 Publication); KAT-13; canon 46; HB adaptive clock (delta, step 5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -27,7 +29,18 @@ from bardo_pipeline.events.life.clade_events import NoteReceived
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.record.model import ItemResiduals
 from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE
-from bardo_pipeline.inheritance.clade_note import End, Note, Reflection, Residuals, Scar, Shift, read_note, text_of
+from bardo_pipeline.inheritance.clade_note import (
+    End,
+    Note,
+    Reflection,
+    Residuals,
+    Scar,
+    Shift,
+    Snapshot,
+    Told,
+    read_note,
+    text_of,
+)
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA
 
 _SHIFT_CYCLES = 2
@@ -69,7 +82,8 @@ def due_notes(context: DerivationContext, owner_id: str, golems: Mapping[str, bo
     heard = notes_received(context, owner_id)
     told = [
         *_scars(context, owner_id, golems, heard), *market_notes(context, owner_id, [g for g in golems if golems[g]]),
-        *_reflections(context, owner_id, golems, heard),
+        *_reflections(context, owner_id, golems, heard), *_snapshots(context, owner_id, golems, heard),
+        *_entries(context, owner_id, golems),
     ]  # fmt: skip
     known = {note.content_hash for note in heard}
     return [note for note in told if note.content_hash not in known]
@@ -146,6 +160,44 @@ def _reflections(
             page = load_bundle(context.home, row["bundle_hash"]).files[TESTAMENT_PAGE].decode()
             facts = Reflection(bundle_hash=row["bundle_hash"], page=page[:TEXT_MAX])
             yield Note(owner_id, row["golem_id"], "death_reflection", row["observed_at"], facts)
+
+
+def _snapshots(
+    context: DerivationContext, owner_id: str, golems: Mapping[str, bool], heard: Sequence[HeardNote]
+) -> Iterator[Note]:
+    """Yield the playbook of each living golem as of its last curated cycle, unless it told the same page last."""
+    told: dict[str, Snapshot] = {}
+    for known in heard:
+        before, facts = told.get(known.note.from_golem_id), known.note.facts
+        if isinstance(facts, Snapshot) and (before is None or facts.cycle > before.cycle):
+            told[known.note.from_golem_id] = facts
+    living = [golem_id for golem_id, lives in golems.items() if lives]
+    versions = context.projections.growing("playbooks").newest("version", ["version", "markdown"])
+    versions = versions.filter(pc.is_in(versions["golem_id"], value_set=pa.array(living, pa.string())))
+    cycles = context.projections.growing("cycles").newest("cycle", ["cycle", "closed_at"]).to_pylist()
+    closed = {row["golem_id"]: row for row in cycles}
+    for golem_id, page in pages_of(versions, context.projections.replaceable("lessons").read(only=living)):
+        last = told.get(golem_id)
+        if golem_id in closed and (last is None or last.page != page[:TEXT_MAX]):
+            facts = Snapshot(cycle=closed[golem_id]["cycle"], page=page[:TEXT_MAX])
+            yield Note(owner_id, golem_id, "playbook_snapshot", closed[golem_id]["closed_at"], facts)
+
+
+def _entries(context: DerivationContext, owner_id: str, golems: Mapping[str, bool]) -> Iterator[Note]:
+    """Yield the entries in their own words that these golems wrote to the clade and whose time is not over."""
+    rows = context.life_fields("StyxCalled", "layers", "written", golems=sorted(golems)).to_pylist()
+    newest = newest_tick_at(context, owner_id)
+    for row in rows:
+        written, at = row["written"], row["observed_at"]
+        if written is None or written["entry_id"] is not None or "clade" not in row["layers"]:
+            continue
+        if newest is None or at + timedelta(days=written["kept_days"]) > newest:
+            yield Note(owner_id, row["golem_id"], "entry", at, told_of(written))
+
+
+def told_of(written: Mapping[str, Any]) -> Told:
+    """Return an entry in words from the content of its event (WrittenEntry)."""
+    return Told(**{name: written[name] for name in Told.model_fields})
 
 
 def record_notes(

@@ -6,7 +6,8 @@ Source: MEM ("Opt-in model"); MEM-15.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from datetime import datetime
 from typing import NamedTuple
 
 from bardo_pipeline.derivation.configuration import in_force_of
@@ -22,19 +23,27 @@ class StyxSpending(NamedTuple):
 
 
 def styx_spending(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, StyxSpending]:
-    """Return what these golems paid for queries, in their own time. Before its first tick a golem has one budget."""
+    """Return what these golems paid for calls, in their own time. Before its first tick a golem has one budget."""
     rows = last_records(context, ("golem_id", "tick", "observed_at"), golem_ids)
     last = dict(zip(rows["golem_id"].to_pylist(), rows["observed_at"].to_pylist(), strict=True))
     spent = dict.fromkeys(golem_ids, StyxSpending())
-    for query in context.life_fields("PostsReceived", "golem_ids", "query_micros").to_pylist():
-        for golem_id in query["golem_ids"]:
-            if golem_id in spent:
-                paid_at, at, micros = query["observed_at"], last.get(golem_id), query["query_micros"]
-                is_of_month = at is None or (paid_at.year, paid_at.month) >= (at.year, at.month)
-                is_of_tick = at is None or paid_at >= at
-                tick, month = spent[golem_id]
-                spent[golem_id] = StyxSpending(tick + micros * is_of_tick, month + micros * is_of_month)
+    for golem_id, paid_at, micros in _payments(context):
+        if golem_id in spent:
+            at = last.get(golem_id)
+            is_of_month = at is None or (paid_at.year, paid_at.month) >= (at.year, at.month)
+            is_of_tick = at is None or paid_at >= at
+            tick, month = spent[golem_id]
+            spent[golem_id] = StyxSpending(tick + micros * is_of_tick, month + micros * is_of_month)
     return spent
+
+
+def _payments(context: DerivationContext) -> Iterator[tuple[str, datetime, int]]:
+    """Yield (golem, time, micro-dollars) of each paid call."""
+    for heard in context.life_fields("PostsReceived", "golem_ids", "query_micros").to_pylist():
+        for golem_id in heard["golem_ids"]:
+            yield golem_id, heard["observed_at"], heard["query_micros"]
+    for call in context.life_fields("StyxCalled", "cost_micros").to_pylist():
+        yield call["golem_id"], call["observed_at"], call["cost_micros"]
 
 
 def able_to_pay(context: DerivationContext, golem_ids: Collection[str], micros: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""The sources of typed events: four append-only tables, read commit by commit, forwards or backwards.
+"""The sources of typed events: six append-only tables, read commit by commit, forwards or backwards.
 
 A cursor in the stream has a mark in each source.
 """
@@ -20,10 +20,12 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.log.event_log import EventLog
 
-SOURCES = ("life", "records", "decisions", "cycles")
+SOURCES = ("life", "records", "decisions", "cycles", "hypotheses", "dreams")
 """The sources, in the order of their commits at equal times."""
 
-_POSITION = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}(-[0-9]{1,18}\.[0-9]{1,18}){3}")
+_MARK = r"[0-9]{1,18}\.[0-9]{1,18}"
+_POSITION = re.compile(f"{_MARK}(-{_MARK}){{3}}((-{_MARK}){{2}})?")
+"""Positions of earlier versions have no marks for hypotheses and dreams, and continue with all of theirs."""
 _BATCH_ROWS = 2_000  # more commits are read together while a read returns fewer rows
 
 
@@ -41,6 +43,8 @@ class Place(NamedTuple):
     records: Mark = Mark()
     decisions: Mark = Mark()
     cycles: Mark = Mark()
+    hypotheses: Mark = Mark()
+    dreams: Mark = Mark()
 
     def __str__(self) -> str:
         return "-".join(f"{mark.version}.{mark.events}" for mark in self)

@@ -29,6 +29,7 @@ from bardo_pipeline.derivation.event_stream.sources import (
     Source,
     TableCommits,
 )
+from bardo_pipeline.derivation.incremental.received_posts import unpacked_posts
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
@@ -36,12 +37,18 @@ from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted
 from bardo_pipeline.events.stream.from_projections import (
     CYCLE_COLUMNS,
     DECISION_COLUMNS,
+    DREAM_COLUMNS,
+    HYPOTHESIS_COLUMNS,
     cycle_events,
     decision_events,
+    dream_events,
+    hypothesis_events,
     life_events,
 )
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES
+from bardo_pipeline.katabasis.public_posts import Pheromone
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
@@ -77,6 +84,8 @@ class Fabric:
             "records": Source("records", RecordCommits(RECORD_COLUMNS, context.log)),
             "decisions": Source("decisions", TableCommits(DECISION_COLUMNS, lambda: self._derived("curation"))),
             "cycles": Source("cycles", TableCommits(CYCLE_COLUMNS, lambda: self._derived("cycles"))),
+            "hypotheses": Source("hypotheses", TableCommits(HYPOTHESIS_COLUMNS, lambda: self._derived("hypotheses"))),
+            "dreams": Source("dreams", TableCommits(DREAM_COLUMNS, lambda: self._derived("dreams"))),
         }
         self.place = Place()
 
@@ -145,11 +154,15 @@ class Fabric:
         """Return the events of a commit. batch: commits read with it; None for a count without neighbouring records."""
         rows, policy = commit.rows, self._context.policy
         if commit.source == "life":
-            return life_events(rows, self._imports(rows), self._across.completed_by_gaps(rows))
+            return life_events(rows, self._imports(rows), self._across.completed_by_gaps(rows), list(_deposits(rows)))
         if commit.source == "decisions":
             return decision_events(rows)
         if commit.source == "cycles":
             return cycle_events(rows)
+        if commit.source == "hypotheses":
+            return hypothesis_events(rows)
+        if commit.source == "dreams":
+            return dream_events(rows)
         pnl, worth = rows["outcome.pnl_impact_micros"], rows["observation.net_asset_value_micros"]
         tiers = importance_tiers(pnl.combine_chunks(), worth.combine_chunks(), policy)
         neighbours = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
@@ -176,6 +189,22 @@ class Fabric:
     def _override(self) -> float | None:
         rules = self._context.policy.inheritance
         return rules.reset_confidence if rules.weismann == "reset" else None
+
+
+def _deposits(events: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield each pheromone among received posts, once for each golem that heard it."""
+    rows = events.filter(pc.equal(events["kind"], "PostsReceived")).select(["event_id", "observed_at", "posts"])
+    for row in rows.to_pylist():
+        found = [post.facts for post in unpacked_posts(row["posts"]["content"]) if isinstance(post.facts, Pheromone)]
+        for golem_id in row["posts"]["golem_ids"]:
+            for place, facts in enumerate(found):
+                stated = facts.model_dump() | {"intensity": facts.intensity_ppm / PPM}
+                yield stated | {
+                    "event_id": row["event_id"],
+                    "place": place,
+                    "golem_id": golem_id,
+                    "at": row["observed_at"],
+                }
 
 
 async def watch(

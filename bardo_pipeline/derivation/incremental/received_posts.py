@@ -35,7 +35,7 @@ def posts_received(
     fields = ("owner_id", "golem_ids", "content_hash", "content")
     rows = context.life_fields("PostsReceived", *fields).to_pylist()
     heard = [
-        HeardPosts(row["observed_at"], owner, tuple(golem_ids), content_hash, tuple(_unpacked(content)))
+        HeardPosts(row["observed_at"], owner, tuple(golem_ids), content_hash, tuple(unpacked_posts(content)))
         for row in rows
         for owner, golem_ids, content_hash, content in [[row[name] for name in fields]]
         if owner_id in (None, owner) and (owner, content_hash) not in known
@@ -43,7 +43,7 @@ def posts_received(
     return sorted(heard, key=lambda heard: (heard.at, heard.owner_id, heard.content_hash))
 
 
-def _unpacked(content: str) -> Iterator[Post]:
+def unpacked_posts(content: str) -> Iterator[Post]:
     """Yield the posts of an event."""
     for facts in orjson.loads(content):
         ((about, values),) = facts.items()

@@ -103,6 +103,7 @@ AUTHORITY: Mapping[Kind, Authority] = {
     "AdjustmentStaged": _GOLEM_BY_TOOL,
     "ArchiveImported": _GOLEM_BY_TOOL,
     "ToolCalled": _GOLEM_BY_TOOL,
+    "StyxCalled": _GOLEM_BY_TOOL,
 }
 
 INDEPENDENT = frozenset({"TextStored", *(kind for kind, rule in AUTHORITY.items() if rule is _GOLEM_BY_TOOL)})

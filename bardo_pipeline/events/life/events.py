@@ -20,7 +20,7 @@ from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life import bundle_events as bundles
 from bardo_pipeline.events.life import tool_events as tools
 from bardo_pipeline.events.life.bundle_events import PublicKey
-from bardo_pipeline.events.life.clade_events import NoteReceived, PostsReceived
+from bardo_pipeline.events.life.clade_events import NoteReceived, PostsReceived, StyxCalled
 from bardo_pipeline.events.life.override_events import Corrected, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked, Phrased
 from bardo_pipeline.events.life.received_knowledge import Quarantined, Replicant
@@ -61,7 +61,7 @@ Kind = Literal[
     "StrategyStored", "ExecutionRecorded", "OutcomeRecorded", "InsightManaged", "EpisodesConsolidated",
     "AdjustmentStaged", "ArchiveImported", "ToolCalled",
     "TextStored",
-    "EntriesShared", "NoteReceived", "PostsReceived",
+    "EntriesShared", "NoteReceived", "PostsReceived", "StyxCalled",
 ]  # fmt: skip
 
 
@@ -345,6 +345,7 @@ class LifeEvent(Part):
     shared: Annotated[bundles.EntriesShared, PayloadOf("EntriesShared")] | None = None
     note: Annotated[NoteReceived, PayloadOf("NoteReceived")] | None = None
     posts: Annotated[PostsReceived, PayloadOf("PostsReceived")] | None = None
+    styx_call: Annotated[StyxCalled, PayloadOf("StyxCalled")] | None = None
 
     @model_validator(mode="after")
     def _check_payload(self) -> Self:

@@ -146,6 +146,12 @@ EVENTS: dict[str, Family] = {
     "EntriesShared": Family("social", bundle_events.EntriesShared),
     "NoteReceived": Family("social", clade_events.NoteReceived),
     "PostsReceived": Family("social", clade_events.PostsReceived),
+    "StyxCalled": Family("social", clade_events.StyxCalled),
+    "pheromone:deposited": Family("social", payloads.PheromoneDeposited),
+    "dream:integration": Family("dream", payloads.DreamIntegration),
+    "dream:cycle_start": Family("dream", payloads.DreamBegan),
+    "dream:fragment": Family("dream", payloads.DreamFragment),
+    "dream:cycle_end": Family("dream", payloads.DreamEnded),
 }
 """All events by name, in the order of events at the same time."""
 

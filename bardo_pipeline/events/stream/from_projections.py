@@ -1,4 +1,4 @@
-"""Typed events of curator decisions, closed cycles and life events. Pure. Source: EV-7."""
+"""Typed events of curator decisions, closed cycles, dreams, their hypotheses, and life events. Pure. Source: EV-7."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF
 from bardo_pipeline.events.record.arrow_columns import contiguous
-from bardo_pipeline.events.record.arrow_schema import arrow_schema
+from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
 from bardo_pipeline.events.stream.catalogue import EVENTS
 from bardo_pipeline.events.stream.event_table import Emitted, Steps, add_change_events, flat
 
@@ -20,6 +20,14 @@ DECISION_COLUMNS = (
 CYCLE_COLUMNS = (
     "golem_id", "cycle", "tick_last", "closed_at", "record_count", "entries_pruned", "entries_promoted",
     "heuristics_proposed", "turn", "because",
+)  # fmt: skip
+DREAM_COLUMNS = (
+    "golem_id", "cycle", "tick", "at", "began_by", "replay_budget", "counterfactual_budget", "replayed",
+    "failure_count", "branch_count", "staged_count", "confirmed_count", "gone_count", "turn", "because",
+)  # fmt: skip
+HYPOTHESIS_COLUMNS = (
+    "golem_id", "hypothesis_id", "cycle", "seq", "at", "operation", "state", "text", "confidence_ppm", "turn",
+    "because",
 )  # fmt: skip
 """turn, because: bookkeeping columns of a projection; a row with `because` retracts another (projections.py)."""
 
@@ -86,13 +94,54 @@ def cycle_events(cycles: pa.Table) -> Emitted:
     return out
 
 
-def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: Steps | None = None) -> Emitted:
+def dream_events(dreams: pa.Table) -> Emitted:
+    """Return the events of one commit of dreams (DREAM_COLUMNS); retracted dreams have none."""
+    out = Emitted()
+    dreams = dreams.filter(dreams["because"].is_null())
+    columns = {name: contiguous(dreams.column(name)) for name in DREAM_COLUMNS}
+    golems, ticks, at = (columns[name] for name in ("golem_id", "tick", "at"))
+    numbers = _numbers(columns, "cycle")
+    out.add("dream:cycle_start", golems, ticks, at, numbers, columns)
+    row, place, replayed = flat(columns["replayed"])
+    of_row = pa.array(row)
+    fragments = {
+        "cycle": columns["cycle"].take(of_row), "replayed_tick": pc.struct_field(replayed, "tick"),
+        **{name: pc.divide(pc.struct_field(replayed, f"{name}_ppm"), 1e6)
+           for name in ("salience", "arousal_before", "arousal_after")},
+    }  # fmt: skip
+    placed = [*(column.take(of_row) for column in numbers), pc.cast(pa.array(place), pa.string())]
+    where = golems.take(of_row), ticks.take(of_row), at.take(of_row)
+    out.add("dream:fragment", *where, placed, fragments, place)
+    counts = {**columns, "episodes_replayed": pc.list_value_length(columns["replayed"])}
+    out.add("dream:cycle_end", golems, ticks, at, numbers, counts)
+    return out
+
+
+def hypothesis_events(hypotheses: pa.Table) -> Emitted:
+    """Return the events of one commit of changed hypotheses (HYPOTHESIS_COLUMNS); retracted changes have none."""
+    out = Emitted()
+    hypotheses = hypotheses.filter(hypotheses["because"].is_null())
+    columns = {name: contiguous(hypotheses.column(name)) for name in HYPOTHESIS_COLUMNS}
+    payload = {**columns, "confidence": pc.divide(columns["confidence_ppm"], 1e6)}
+    numbers = [columns["hypothesis_id"], *_numbers(columns, "cycle", "seq")]
+    no_tick, order = pa.nulls(hypotheses.num_rows, pa.int64()), columns["seq"].to_numpy()
+    out.add("dream:integration", columns["golem_id"], no_tick, columns["at"], numbers, payload, order)
+    return out
+
+
+def life_events(
+    events: pa.Table,
+    imports: Sequence[Mapping[str, Any]],
+    across: Steps | None = None,
+    deposits: Sequence[Mapping[str, Any]] = (),
+) -> Emitted:
     """Return the typed events of life events (LIFE_SCHEMA): one each, and more for knowledge received and tools called.
 
     Parameters
     ----------
     imports : payload of `grimoire:import_complete` for each `KnowledgeReceived`, in order
     across : pairs of records around ticks that were accepted as lost by these events
+    deposits : pheromones among `PostsReceived`, each with event_id, place, golem_id that heard it, at, and its payload
     """
     out = Emitted()
     for kind, attribute in ATTRIBUTE_OF.items():
@@ -110,9 +159,23 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: 
                 out.add(name, golems, ticks, at, [ids], columns)
         elif kind in _OF_TOOLS:
             _OF_TOOLS[kind](out, (golems, ticks, at), ids, fields)
+    _deposits(deposits, out)
     if across is not None:
         add_change_events(across, out)
     return out
+
+
+def _deposits(deposits: Sequence[Mapping[str, Any]], out: Emitted) -> None:
+    """Add an event for each pheromone that a golem heard."""
+    if not deposits:
+        return
+    texts = {name: pa.array([row[name] for row in deposits], pa.string()) for name in ("golem_id", "event_id")}
+    places = pa.array([row["place"] for row in deposits], pa.int64())
+    at, no_tick = pa.array([row["at"] for row in deposits], MOMENT), pa.nulls(len(deposits), pa.int64())
+    fields = arrow_schema(EVENTS["pheromone:deposited"].payload)
+    payload = {field.name: pa.array([row[field.name] for row in deposits], field.type) for field in fields}
+    numbers = [texts["event_id"], pc.cast(places, pa.string())]
+    out.add("pheromone:deposited", texts["golem_id"], no_tick, at, numbers, payload, places.to_numpy())
 
 
 _Where = tuple[pa.Array, pa.Array, pa.Array]

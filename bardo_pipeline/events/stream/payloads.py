@@ -327,6 +327,62 @@ class ImportHook(record.Part):
     insights: record.Whole
 
 
+# dream, social
+
+
+class DreamBegan(record.Part):
+    """A dream began at the close of a cycle. began_by: reason; budgets: episodes and failures at most."""
+
+    cycle: record.Whole
+    began_by: record.Name
+    replay_budget: record.Whole
+    counterfactual_budget: record.Whole
+
+
+class DreamFragment(record.Part):
+    """A dream replayed the episode of a tick. arousal: before and after REM."""
+
+    cycle: record.Whole
+    replayed_tick: record.Tick
+    salience: record.Real
+    arousal_before: record.Real
+    arousal_after: record.Real
+
+
+class DreamIntegration(record.Part):
+    """A dream changed a hypothesis. state: imagined, staged, confirmed or gone; confidence: after the change."""
+
+    cycle: record.Whole
+    hypothesis_id: record.Name
+    operation: record.Name
+    state: record.Name
+    text: record.Text
+    confidence: record.Unit
+
+
+class DreamEnded(record.Part):
+    """A dream ended. Counts: replayed episodes, simulated failures and branches, and changed hypotheses."""
+
+    cycle: record.Whole
+    episodes_replayed: record.Whole
+    failure_count: record.Whole
+    branch_count: record.Whole
+    staged_count: record.Whole
+    confirmed_count: record.Whole
+    gone_count: record.Whole
+
+
+class PheromoneDeposited(record.Part):
+    """A golem heard a deposit of a stranger at a market. hour: of the deposit; intensity: then."""
+
+    sort: Literal["threat", "opportunity"]
+    chain: record.Name
+    protocol: record.Name
+    pair: record.Name
+    intensity: record.Unit
+    hour: record.Moment
+
+
 # mortality
 
 

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.clade.clade_notes import NoteRow
+from bardo_pipeline.derivation.clade.styx_doors import Reached
+from bardo_pipeline.derivation.clade.styx_layers import Found
 from bardo_pipeline.derivation.death.derive_thanatopsis import Phase
 from bardo_pipeline.derivation.death.graveyard import GolemReport, Grave
 from bardo_pipeline.derivation.death.owner_notices import Notice
@@ -154,6 +156,13 @@ _FOUND: Mapping[str, Field] = {
     "hits": (arrays_of(of_columns(SEARCH_SCHEMA)), "Entries and episodes with their scores, the best first."),
 }
 
+_LAYERS: Mapping[str, Field] = {
+    "golem_id": _GOLEM,
+    "layers": (arrays_of(of_class(Reached)), "Each layer, and whether the call reached it."),
+    "cost_micros": ("integer", "Price of the call in micro-dollars."),
+    "is_new": ("boolean", "Whether this call was paid; false if it repeats one whose time is not over."),
+}
+
 ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
     "GET /v1/status": {
         "derivation_id": ("string", "Derivation in force."),
@@ -201,6 +210,8 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
     "GET /v1/golems/{golem_id}/warnings": {
         "golem_id": _GOLEM,
         "action": ("string", "The action."),
+        "siblings_left_out": ("string?", "Reason why warnings of siblings are missing; null if they are included."),
+        "cost_micros": ("integer", "Price of the call in micro-dollars."),
         "warnings": (arrays_of(_HIT), "Warnings, the most fitting first."),
     },
     "GET /v1/golems/{golem_id}/advice": {
@@ -216,6 +227,11 @@ ANSWERS: Mapping[str, Mapping[str, Field] | Sequence[Schema]] = {
     "POST /v1/ask": _ASKED,
     "GET /v1/search": _FOUND,
     "POST /v1/search": _FOUND,
+    "POST /v1/styx/entries": _LAYERS,
+    "GET /v1/styx/query": {
+        **_LAYERS,
+        "results": (arrays_of(of_class(Found, rank="integer")), "Results of all layers, the best first."),
+    },
     "GET /v1/lineage": {
         "holdings": (
             arrays_of(of_class(Holding, decisions=arrays_of(only(_CHANGE, DECISION_FIELDS)))),

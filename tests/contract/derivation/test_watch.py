@@ -189,6 +189,12 @@ def test_an_invalid_position_is_refused(text: str) -> None:
         Place.parse(text)
 
 
+def test_a_position_of_an_earlier_version_continues_with_all_dreams() -> None:
+    assert Place.parse("3.0-1.116-1.0-1.0") == Place(Mark(3), Mark(1, 116), Mark(1), Mark(1), Mark(), Mark())
+    with pytest.raises(QueryError, match="no position"):
+        Place.parse("3.0-1.116-1.0-1.0-1.0")
+
+
 def test_a_position_of_another_home_is_refused(home: Home) -> None:
     place = Place(records=Mark(7, 2))
     with pytest.raises(QueryError, match="after the newest records"):

@@ -235,16 +235,18 @@ def test_warnings_are_exempt_from_the_limits(homes: tuple[Path, Path], monkeypat
 
 
 @pytest.mark.row("KAT-9")
-@pytest.mark.parametrize("days", [6, 8])
-def test_a_parcel_waits_seven_days_for_a_sibling(homes: tuple[Path, Path], days: int) -> None:
+@pytest.mark.parametrize(("days", "paid"), [(6, None), (8, None), (8, 9)])
+def test_a_parcel_waits_seven_days_or_as_paid_for_a_sibling(
+    homes: tuple[Path, Path], days: int, paid: int | None
+) -> None:
     first, second = (DerivationContext.open(root) for root in homes)
     secret, held = read_clade_secret(first.home, OWNER), HeldRelay()
     ((golem_id, (birth, _)), *_) = sorted(births_of(first).items())
     parcel = pack_parcel(
         grimoire(claim(STORM, 1)), golem_id, birth, cycle=3, at=LATELY - timedelta(days=days), left_out=LeftOut(),
-        derivation_id=first.derivation_id, policy=first.policy,
+        derivation_id=first.derivation_id, policy=first.policy, kept=paid,
     )  # fmt: skip
     held.put(secret.message_id(parcel.bundle_hash), secret.encrypt(pack_archive(parcel)))
     done = exchange(second, OWNER, secret, held, now=NOW)
     received = {golem for golem, content_hash in receipts(homes[1]) if content_hash == parcel.bundle_hash}
-    assert received == (set(done.members) if days < 7 else set())
+    assert received == (set(done.members) if days < (paid or 7) else set())

@@ -5,6 +5,7 @@ outcomes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
+from bardo_pipeline.derivation.event_stream.sources import Place
+from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.policy import Policy
 from tests.property.derivation.test_laws import stores_at
 from tests.support.homes.dreaming_homes import PAYING, home_of, long_lives
@@ -119,6 +122,17 @@ def test_confirmed_hypotheses_become_lessons_and_cross_from_50_percent(stores: D
         == {e for e, c in active.items() if c >= 500_000}
         != set()
     )
+
+
+@pytest.mark.row("EV-7")
+def test_each_dream_and_each_change_of_a_hypothesis_is_an_event(stores: DerivationContext) -> None:
+    events = list(Fabric(stores, {"dream"}).behind(Place()))
+    dreams = stores.projections.read("dreams").to_pylist()
+    counts = Counter(event.name for event in events)
+    assert counts["dream:cycle_start"] == counts["dream:cycle_end"] == len(dreams)
+    assert counts["dream:fragment"] == sum(len(dream["replayed"]) for dream in dreams) > 0
+    integrated = {event.payload.model_dump()["hypothesis_id"] for event in events if event.name == "dream:integration"}
+    assert integrated == {row["hypothesis_id"] for row in stores.projections.read("hypotheses").to_pylist()} != set()
 
 
 def test_the_dreams_command_shows_dreams_and_states_of_hypotheses(dreamt_home: Path, stores: DerivationContext) -> None:

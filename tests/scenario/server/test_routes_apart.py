@@ -18,7 +18,7 @@ from tests.support.homes.two_owners import CORAL, PEARL, Belongings
 from tests.support.records.writer_records import changed, line
 
 SHOWS = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}", "/v1/golems/{golem_id:path}/entries", "/v1/ask",
-         "/v1/golems/{golem_id:golem}/records", "/v1/search", "/v1/lineage",
+         "/v1/golems/{golem_id:golem}/records", "/v1/search", "/v1/lineage", "/v1/styx/query",
          *(f"/v1/reports/{n}" for n in REPORTS if not n.startswith(("scars", "golem-due", "clade")))}  # fmt: skip
 """Routes that show something of the owner of the token."""
 

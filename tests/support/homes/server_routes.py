@@ -40,6 +40,7 @@ GET_ROUTES = {
     "/v1/golems/{golem_id:golem}/advice": "/v1/golems/{golem}/advice",
     "/v1/ask": "/v1/ask?golem={heir}&question=what+about+the+pool",
     "/v1/search": "/v1/search?words=pool&limit=50",
+    "/v1/styx/query": "/v1/styx/query?golem={heir}&question=what+about+the+pool",
     "/v1/lineage": "/v1/lineage?entry={entry}",
     "/v1/reports/bloodstain": "/v1/reports/bloodstain?golem={golem}",
     "/v1/reports/bundle-checks": "/v1/reports/bundle-checks?target={golem}",
@@ -64,7 +65,7 @@ GET_ROUTES = {
 
 POST_ROUTES = {"/", "/v1/golems", "/v1/golems/{golem_id:golem}/experiences", "/v1/ask", "/v1/search", "/v1/records",
                "/v1/golems/{golem_id:golem}/drafts", "/v1/golems/{golem_id:golem}/steers",
-               "/v1/events", "/v1/texts", "/v1/tools/{name}"}  # fmt: skip
+               "/v1/events", "/v1/texts", "/v1/styx/entries", "/v1/tools/{name}"}  # fmt: skip
 
 
 def path_for(path: str, own: Belongings) -> str:

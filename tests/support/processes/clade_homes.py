@@ -38,9 +38,11 @@ class HeldRelay:
 
     def __init__(self) -> None:
         self.messages: list[RelayMessage] = []
+        self.days: dict[str, int | None] = {}
 
-    def put(self, message_id: str, body: bytes) -> int:
+    def put(self, message_id: str, body: bytes, days: int | None = None) -> int:
         """Store a message unless it is stored."""
+        self.days[message_id] = days
         if message_id not in {message.message_id for message in self.messages}:
             self.messages.append(RelayMessage(len(self.messages) + 1, message_id, body))
         return len(self.messages)

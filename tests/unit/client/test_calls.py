@@ -92,7 +92,7 @@ def test_a_situation_is_sent_as_words_or_as_conditions() -> None:
     by_words = Unsent("g-1").warnings_for("swap", "gas is high", limit=2).parameters
     by_tags = Unsent("g-1").warnings_for("swap", SITUATION).parameters
     assert WarningsParameters.model_validate(by_words).model_dump() == {
-        "action": "swap", "situation": "gas is high", "conditions": None, "limit": 2,
+        "action": "swap", "situation": "gas is high", "conditions": None, "clade": False, "limit": 2,
     }  # fmt: skip
     assert WarningsParameters.model_validate(by_tags).conditions == SITUATION
 

@@ -9,6 +9,8 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.events.custody.sealing import PRIVATE
 from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Struck, life_event
 from bardo_pipeline.events.life.life_schema import LIFE_SCHEMA
@@ -16,7 +18,13 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
 from bardo_pipeline.events.stream.event_table import NEIGHBOUR_COLUMNS, Emitted
-from bardo_pipeline.events.stream.from_projections import life_events
+from bardo_pipeline.events.stream.from_projections import (
+    DREAM_COLUMNS,
+    HYPOTHESIS_COLUMNS,
+    dream_events,
+    hypothesis_events,
+    life_events,
+)
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
 from tests.property.events.test_fabric_twin import by_path
@@ -42,6 +50,11 @@ NAMED = {
     "grimoire:import_complete": ("episodes", "insights", "strategies", "confidence_override"),
     "dream:import_hook": (),
     "dream:consolidation_hook": (),
+    "dream:cycle_start": ("cycle",),
+    "dream:fragment": ("replayed_tick",),
+    "dream:integration": ("hypothesis_id", "confidence"),
+    "dream:cycle_end": ("cycle",),
+    "pheromone:deposited": ("sort", "intensity"),
     "CuratorCycleComplete": ("entries_pruned", "entries_promoted", "heuristics_proposed"),
     "GrimoireWrite": ("entry_type", "category", "confidence", "source"),
     "AccuracyUpdated": (),
@@ -214,6 +227,33 @@ def test_life_events_keep_names_and_payloads_and_imports_add_an_event() -> None:
     ]
     assert by_key["grimoire:import_complete"].payload.model_dump() == imported
     assert by_key["dream:import_hook"].category == "dream"
+
+
+@pytest.mark.row("EV-7")
+def test_dreams_and_their_hypotheses_are_events_and_retracted_ones_are_not() -> None:
+    replay = {"tick": 41, "salience_ppm": 800_000, "arousal_before_ppm": 500_000, "arousal_after_ppm": 380_000}
+    dream = dict.fromkeys(DREAM_COLUMNS, 1) | {
+        "golem_id": "g-1", "at": START, "began_by": "idle", "tick": 50, "replayed": [replay, replay | {"tick": 43}],
+        "because": None,
+    }  # fmt: skip
+    columns = [field for field in DREAM_SCHEMA if field.name in DREAM_COLUMNS]
+    schema = pa.schema([*columns, pa.field("turn", pa.int64()), pa.field("because", pa.string())])
+    rows = [dream, dream | {"golem_id": "g-2", "because": "struck"}]
+    events = [event for _, event in dream_events(pa.Table.from_pylist(rows, schema)).events()]
+    assert [event.name for event in events] == ["dream:cycle_start", *["dream:fragment"] * 2, "dream:cycle_end"]
+    assert {(event.golem_id, event.tick) for event in events} == {("g-1", 50)}
+    assert [part["replayed_tick"] for part in named(events, "dream:fragment")] == [41, 43]
+    assert named(events, "dream:fragment")[0]["arousal_after"] == 0.38
+    assert named(events, "dream:cycle_end")[0]["episodes_replayed"] == 2
+    change = dict.fromkeys(HYPOTHESIS_COLUMNS, 2) | {
+        "golem_id": "g-1", "hypothesis_id": "h", "at": START, "operation": "staged", "state": "staged", "text": "x",
+        "confidence_ppm": 250_000, "because": None,
+    }  # fmt: skip
+    columns = [field for field in HYPOTHESIS_SCHEMA if field.name in HYPOTHESIS_COLUMNS]
+    schema = pa.schema([*columns, pa.field("turn", pa.int64()), pa.field("because", pa.string())])
+    rows = [change, change | {"seq": 3, "because": "struck"}]
+    (event,) = [event for _, event in hypothesis_events(pa.Table.from_pylist(rows, schema)).events()]
+    assert (event.name, event.payload.model_dump()["confidence"]) == ("dream:integration", 0.25)
 
 
 def test_no_event_contains_private_parts() -> None:
