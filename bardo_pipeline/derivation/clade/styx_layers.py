@@ -204,7 +204,7 @@ def _vault(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
         filled_entries(load_bundle(context.home, bundle_hash).entries(), golem_id=golem_id, status="active")
         for golem_id, bundle_hash in sorted(dead.items())
     ]
-    entries = _unheld(left, own.entries)
+    entries = _unheld(left, own.entries, _withdrawn(context))
     yield _Shelf(reader.grimoire(entries, VAULT), context.policy.clade.archive_confidence)
 
 
@@ -215,7 +215,8 @@ def _clade(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
     held = known_entries(context, [own])
     held = held.filter(pc.equal(held["status"], "active"))
     words, scars = _noted(reader)
-    entries = pa.concat_tables([_unheld(_parcels(reader, at), held), text_entries(words)])
+    told = _unheld(_parcels(reader, at), held, _withdrawn(context))
+    entries = pa.concat_tables([told, text_entries(words)])
     yield _Shelf(reader.grimoire(entries.filter(pc.not_equal(entries["golem_id"], own)), CLADE), base)
     yield _Shelf(reader.grimoire(text_entries(scars), VAULT, [policy.retrieval.scar_sibling] * len(scars)), base)
 
@@ -333,12 +334,18 @@ def _words(golem_id: str, text_id: str, at: datetime, told: Told) -> dict[str, A
     return _text(golem_id, text_id, at, told.kind, told.text, told.confidence_ppm) | _FADING
 
 
-def _unheld(tables: Sequence[pa.Table], own: pa.Table) -> pa.Table:
-    """Return the entries of tables that a golem does not hold; of several copies the first."""
-    held, kept = set(own["entry_id"].to_pylist()), [ENTRY_SCHEMA.empty_table()]
+def _withdrawn(context: DerivationContext) -> set[str]:
+    """Return the ids of entries that were withdrawn from a golem of the home, because their evidence was excluded."""
+    events = context.life_fields("KnowledgeWithdrawn", "entry_ids").to_pylist()
+    return {entry_id for row in events for entry_id in row["entry_ids"]}
+
+
+def _unheld(tables: Sequence[pa.Table], own: pa.Table, withdrawn: set[str]) -> pa.Table:
+    """Return the entries of tables that a golem does not hold and that are not withdrawn; of copies the first."""
+    left_out, kept = withdrawn | set(own["entry_id"].to_pylist()), [ENTRY_SCHEMA.empty_table()]
     for table in tables:
-        is_new = [entry_id not in held for entry_id in table["entry_id"].to_pylist()]
-        held.update(table["entry_id"].to_pylist())
+        is_new = [entry_id not in left_out for entry_id in table["entry_id"].to_pylist()]
+        left_out.update(table["entry_id"].to_pylist())
         kept.append(table.filter(pa.array(is_new, pa.bool_())))
     return pa.concat_tables(kept).combine_chunks()
 

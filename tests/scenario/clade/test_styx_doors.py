@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.succession.birth_events import record_founder
 from bardo_pipeline.errors import QueryError, ServerError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.events.experience.stored_text import stored_text
-from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.events import Withdrawn, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -250,8 +250,18 @@ def test_an_entry_of_the_grimoire_fans_out_by_kind_and_confidence(home: Derivati
         write_entry(home, writer, "nothing", kept_days=1, now=NOW)
     rows = home.life_fields("EntriesShared", "entry_ids").to_pylist()
     told = {entry_id for row in rows if row["golem_id"] != reader for entry_id in row["entry_ids"]}
-    found = asked(home, reader, "what does gas cost?", count=50, layers=("clade",))["results"]
-    assert told & {one["entry_id"] for one in found}, "parcels of siblings are found"
+    found = told & told_to(home, reader)
+    assert found, "parcels of siblings are found"
+    (withdrawn, *_) = sorted(found)
+    loss = Withdrawn(because="struck", from_golem_id=writer, tick=1, entry_ids=(withdrawn,))
+    home.log.record([life_event(reader, NOW, loss)], NOW)
+    assert withdrawn not in told_to(home, reader)
+
+
+def told_to(context: DerivationContext, golem_id: str) -> set[str]:
+    """Return the ids of what a golem finds about gas among its siblings."""
+    found = asked(context, golem_id, "what does gas cost?", count=50, layers=("clade",))["results"]
+    return {one["entry_id"] for one in found}
 
 
 @pytest.mark.row("MEM-14")
