@@ -12,7 +12,6 @@ from pathlib import Path
 
 from bardo_pipeline.client.lethe_client import BoardPost, TicketRequest
 from bardo_pipeline.client.relay_client import RelayMessage
-from bardo_pipeline.events.custody.blind_signature import Purpose
 from bardo_pipeline.relay.lethe_routes import PAGE
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.relay.request_fields import KEPT_DAYS, micros
@@ -86,7 +85,7 @@ class _Board:
         """Return the relay's signatures of blinded digests, in order."""
         return self._office.sign(request, f"{self._clock():%Y-%m-%d}")
 
-    def post(self, post_id: str, purpose: Purpose, content: str, signature: int, days: int) -> int:
+    def post(self, post_id: str, purpose: str, content: str, signature: int, days: int) -> int:
         """Put a post on the board for so many days; return its number. Its readers check the signature."""
         at, stored = self._clock(), json.dumps({"purpose": purpose, "content": content, "signature": f"{signature:x}"})
         until = micros(at + timedelta(days=days))

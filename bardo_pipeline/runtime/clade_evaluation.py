@@ -75,7 +75,9 @@ class CladeTrial(NamedTuple):
 class Exchanging(Relay, Protocol):
     """A relay with its board (`relay.relay_in_process.RelayInProcess`)."""
 
-    board: Board
+    @property
+    def board(self) -> Board:
+        """Return the public board."""
 
     def close(self) -> None:
         """Close its database."""
@@ -111,6 +113,12 @@ class ArmLife(NamedTuple):
     deaths: int
     worth: tuple[float, ...]
     lies: Lies | None = None
+
+    @property
+    def document(self) -> dict[str, object]:
+        """Return the figures as a JSON object; the worth of the liar is null."""
+        worth = [None if np.isnan(share) else share for share in self.worth]
+        return self._asdict() | {"worth": worth, "lies": None if self.lies is None else self.lies._asdict()}
 
 
 def live_arm(trial: CladeTrial, arm: str, policy: Policy, open_relay: OpenRelay) -> ArmLife:
@@ -256,14 +264,15 @@ class CladeReport:
     arms : figures by arm: all_know (ticks from the last birth until all golems knew the truth), share_known, deaths,
         worth
     gains : paired differences by name, positive if the second arm is better
-    liars_cost : share of the clade's gain of time, over the golems that live in all arms
+    time_share : time of the clade as a share of the time alone; None if golems alone need no time
+    liars_cost : share of the clade's gain of time, over the golems that live in all arms; None without a gain
     liar : ticks until the liar's entries were contradicted, refused and throttled, and numbers of its entries
     markets : figures of each market by arm
     """
 
     arms: dict[str, dict[str, Interval]]
     gains: dict[str, Interval]
-    time_share: Interval
+    time_share: Interval | None
     liars_cost: Interval | None
     liar: dict[str, Interval | None]
     markets: dict[str, list[ArmLife]]
@@ -272,9 +281,9 @@ class CladeReport:
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """The bounds that a clade has to keep."""
-        cost = None if self.liars_cost is None else self.liars_cost[0]
+        share, cost = (None if own is None else own[0] for own in (self.time_share, self.liars_cost))
         return (
-            Bound.of("time of the clade", self.time_share[0], "at most", TIME_MAX, "share of the time alone, mean"),
+            Bound.of("time of the clade", share, "at most", TIME_MAX, "share of the time alone, mean"),
             Bound.of(
                 "gain of time", self.gains[_TIME.format(CLADE, ALONE)][1], "above", 0.0, "ticks; low end of 95 %"
             ),
@@ -377,7 +386,6 @@ def graded_clades(trials: Sequence[CladeTrial], markets: dict[str, list[ArmLife]
         gains[_WORTH.format(better, base)] = mean_of(worth.tolist())
     alone, clade, liar = (np.array(times(arm, honest=True)) for arm in (ALONE, CLADE, LIAR))
     share = ratio_of(times(CLADE, honest=False), times(ALONE, honest=False))
-    assert share is not None, "golems alone need a positive time"
     return CladeReport(
         arms, gains, share, ratio_of((liar - clade).tolist(), (alone - clade).tolist()),
         _liar_figures([life.lies for life in markets[LIAR]], policy), markets, trials[0].apart,

@@ -90,11 +90,10 @@ class LyingGolem:
 
     def _situations(self, market: dict[str, str]) -> Iterator[dict[str, str | int | None]]:
         for number in range(FLOOD):
-            place = {name: market[name] for name in ("chain", "protocol", "pair")}
             structure = Structure(
-                "pattern", tool=f"tool-{self.sent}-{number}", action_type="rebalance",
-                regime=REGIMES[number % len(REGIMES)], anomaly_band=ANOMALY_BANDS[number % len(ANOMALY_BANDS)],
-                gas_band=GAS_BANDS[number % len(GAS_BANDS)], **place,
+                "pattern", market["chain"], market["protocol"], market["pair"], tool=f"tool-{self.sent}-{number}",
+                action_type="rebalance", regime=REGIMES[number % len(REGIMES)],
+                anomaly_band=ANOMALY_BANDS[number % len(ANOMALY_BANDS)], gas_band=GAS_BANDS[number % len(GAS_BANDS)],
             )  # fmt: skip
             yield {**structure._asdict(), "category": structure.category, "domain": structure.domain}
 

@@ -44,7 +44,8 @@ def clade(
     summary: dict[str, Any] = {
         "seed": seed, "markets": seeds, "golems": golems, "bars": bars, "apart": apart, "kept": report.kept,
         "bounds": [bound._asdict() for bound in report.bounds], "arms": report.arms, "gains": report.gains,
-        "liars_cost": report.liars_cost, "liar": report.liar, "markets_by_arm": report.markets,
+        "time_share": report.time_share, "liars_cost": report.liars_cost, "liar": report.liar,
+        "markets_by_arm": {arm: [life.document for life in lives] for arm, lives in report.markets.items()},
     }  # fmt: skip
     eval_report.write_report(target, _page(report, trials[0]), summary, lambda: _show(report), json=json)
     if not report.kept:

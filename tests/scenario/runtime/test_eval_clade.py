@@ -14,7 +14,7 @@ from tests.support.processes.bardo_command import run
 
 @pytest.mark.full
 def test_the_command_compares_four_arms_and_writes_a_page(tmp_path: Path) -> None:
-    words = ["eval", "clade", "--seed", "9", "--seeds", "1", "--golems", "3", "--bars", "700", "--apart", "50",
+    words = ["eval", "clade", "--seed", "8", "--seeds", "1", "--golems", "2", "--bars", "250", "--apart", "50",
              "--out", str(tmp_path), "--json"]  # fmt: skip
     done = run(words, dict(os.environ))
     report = json.loads(done.stdout)
