@@ -83,10 +83,14 @@ class CladePolicy(Operational):
     hour_out: PositiveCount = setting(100, "entries that a golem shares, warnings apart (INH S5.3)")
     hour_in: PositiveCount = setting(200, "entries that a golem receives, parcels of warnings apart (INH S5.3)")
     hour_source: PositiveCount = setting(100, "entries that a golem receives of one sibling (INH S5.3)")
+    refused_min: PositiveCount = setting(3, "refused entries of one sibling from which it may be throttled (ours)")
+    refused_share_max: Unit = setting(0.5, "share of its judged entries that may be refused (ours)")
     kept_days: PositiveCount = setting(7, "age of a parcel or note that a golem still receives (INH S6.3)")
     threat_half_life_hours: Positive = setting(24.0, "half-life of a threat (canon 49)")
     threat_floor: Unit = setting(0.05, "intensity below which a threat has faded (as the floor of bloodstains)")
-    shift_threat: Unit = setting(0.75, "threat of a sibling's market that turned volatile (ours)")
+    shift_threat: Unit = setting(
+        0.5, "threat of a sibling's market that turned volatile: below the probe's high limit (ours)"
+    )
     lethe_window_minutes: Positive = setting(60.0, "window of time in which waiting posts leave together (ours)")
     lethe_release_share: Unit = setting(0.25, "share of the waiting votes that a window releases (ours)")
     pheromone_release_share: Unit = setting(0.5, "share of the waiting pheromones that a window releases (ours)")

@@ -58,9 +58,6 @@ from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 from bardo_pipeline.runtime.sibling_notes import SiblingNotes
 
-COMMIT_CHUNKS = 8
-"""Chunks between commits of curation; a death commits at once."""
-
 
 class FleetRun(Cohort):
     """One run in one home. The clock gives recording times only; no content depends on it."""
@@ -114,7 +111,8 @@ class FleetRun(Cohort):
             self._welcome(heirs, self._boundary(stop))
         if stop < self.tape.ticks and (births := self._replicants.sent(self.fleet, self.mind)):
             self._welcome(births, self._boundary(stop))
-        if start // self.context.policy.curator.cycle_ticks % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
+        chunks = start // self.context.policy.curator.cycle_ticks + 1
+        if chunks % self.run.commit_chunks == 0:
             self._commit()
             if self.run.exchange is not None:
                 self.run.exchange()

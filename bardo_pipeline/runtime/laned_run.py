@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.runtime.death_process import DeathProcess
-from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS, FleetRun
-from bardo_pipeline.runtime.run_settings import Ending, Progress, Run
+from bardo_pipeline.runtime.fleet_run import FleetRun
+from bardo_pipeline.runtime.run_settings import COMMIT_CHUNKS, Ending, Progress, Run
 from bardo_pipeline.storage.home import bucket_of
 
 LANED_GOLEMS_MIN = 129

@@ -12,6 +12,9 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.runtime.entry_counts import EntryCounts
 
+COMMIT_CHUNKS = 8
+"""Chunks between commits of curation; a death commits at once."""
+
 
 class Heir(NamedTuple):
     """A golem that was born between runs, and its moment of birth."""
@@ -32,8 +35,8 @@ class Run:
     steers: (golem id or *, tick) -> (severity, intent). killed: returns the kill switch, called once a tick. oracle:
     whether golems predict; without it the gate uses the fallback surprise (HB S3). heirs: golems born between runs.
     succeed: replaces the run's own succession. exchange: called when the curation is written, to exchange knowledge
-    with siblings of other homes. back_up: called after each cycle, to back up what is due. replicants: maximum number
-    per golem (replicants.py).
+    with siblings of other homes. commit_chunks: cycles between these exchanges. back_up: called after each cycle, to
+    back up what is due. replicants: maximum number per golem (replicants.py).
     """
 
     name: str
@@ -45,6 +48,7 @@ class Run:
     heirs: tuple[Heir, ...] = ()
     succeed: Succeed | None = None
     exchange: Callable[[], None] | None = None
+    commit_chunks: int = COMMIT_CHUNKS
     back_up: Callable[[], None] | None = None
     killed: Callable[[], bool] = lambda: False
     oracle: bool = True

@@ -11,6 +11,7 @@ from typer import Exit, Option, Typer
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
 from bardo_pipeline.cli.evaluation.evaluate_cache import cache
+from bardo_pipeline.cli.evaluation.evaluate_clade import clade
 from bardo_pipeline.cli.evaluation.evaluate_gate import gate
 from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
@@ -33,6 +34,7 @@ app.command()(bottleneck)
 app.command()(recall)
 app.command()(gate)
 app.command()(cache)
+app.command()(clade)
 
 
 @app.command()

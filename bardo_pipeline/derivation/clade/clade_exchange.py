@@ -3,7 +3,8 @@
 Everything is computed from the log, so a repetition after a crash loses and doubles nothing. A shared parcel is sent
 until it comes back through the relay as an import. An imported parcel is delivered to each member that has not received
 it, up to the limits of an hour; the rest waits, the oldest first. Parcels of warnings are exempt from the limits.
-A note is told until it comes back, and each golem hears it by itself.
+A note is told until it comes back, and each golem hears it by itself. Parcels of a throttled sibling wait, and its
+notes are refused (source_trust.py).
 The file of the cursor saves work only. Source: INH S5.3, S6; KAT-9; canon 45; ADR 0110.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -21,14 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import orjson
 
-from bardo_pipeline.derivation.clade.clade_notes import clade_golems, due_notes, record_notes
+from bardo_pipeline.derivation.clade.clade_notes import clade_golems, due_notes, newest_tick_at, record_notes
 from bardo_pipeline.derivation.clade.share_entries import HOUR, share_entries
+from bardo_pipeline.derivation.clade.source_trust import throttled_sources
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, pack_archive, unpack_archive
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.succession.deliver_bundle import give_bundle
+from bardo_pipeline.derivation.succession.deliver_bundle import give_parcels, last_ticks
 from bardo_pipeline.errors import BundleError, SealError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.inheritance.bundle_inspection import inspected
@@ -65,8 +66,9 @@ class Exchange:
     members : golems of the owner here that take part
     shared_entries, sent_parcels, received_parcels, told_notes, received_notes : of this exchange
     delivered_entries : golem -> entries that it received
-    waiting_parcels : deliveries that the limits of the hour put off
-    refused : (message id, reason) of each message that is no parcel of the clade
+    waiting_parcels : deliveries that the limits of the hour, or the throttle, put off
+    refused : (message id, reason) of each message that is no parcel of the clade, or the note of a throttled golem
+    throttled : golems whose entries own outcomes refused, with the reason
     """
 
     members: tuple[str, ...]
@@ -78,6 +80,7 @@ class Exchange:
     delivered_entries: dict[str, int]
     waiting_parcels: int
     refused: tuple[tuple[str, str], ...]
+    throttled: dict[str, str]
 
 
 class _Parcel(NamedTuple):
@@ -107,13 +110,15 @@ def exchange(
         for note in notes:
             days = note.facts.kept_days if isinstance(note.facts, Told) else None
             relay.put(secret.message_id(note.content_hash), secret.encrypt(note.content), days)
-        inbox = _Inbox(context, owner_id, secret, now)
+        at = newest_tick_at(context, owner_id) or now
+        throttled = throttled_sources(context, list(golems), at)
+        inbox = _Inbox(context, owner_id, secret, now, throttled)
         inbox.receive(relay, newest)
-        delivered, waiting = _deliver(context, members, secret, now)
+        delivered, waiting = _deliver(context, members, secret, throttled, now)
     entries = sum(len(event.entry_ids) for event in shared)
     return Exchange(
         tuple(members), entries, sent, inbox.parcels, len(notes), inbox.notes, dict(delivered), waiting,
-        tuple(inbox.refused),
+        tuple(inbox.refused), throttled,
     )  # fmt: skip
 
 
@@ -133,8 +138,16 @@ def _send(context: DerivationContext, owner_id: str, secret: CladeSecret, relay:
 class _Inbox:
     """The messages of a topic that a home receives. parcels, notes: numbers of new ones. refused: with reasons."""
 
-    def __init__(self, context: DerivationContext, owner_id: str, secret: CladeSecret, now: datetime) -> None:
+    def __init__(
+        self,
+        context: DerivationContext,
+        owner_id: str,
+        secret: CladeSecret,
+        now: datetime,
+        throttled: Mapping[str, str],
+    ) -> None:
         self._context, self._owner_id, self._secret, self._now = context, owner_id, secret, now
+        self._throttled = throttled
         self.parcels, self.notes, self.refused = 0, 0, list[tuple[str, str]]()
 
     def receive(self, relay: Relay, newest: int) -> None:
@@ -149,7 +162,7 @@ class _Inbox:
                 try:
                     content = self._secret.decrypt(message.body)
                     if content.startswith(b"{"):  # a parcel is an archive
-                        notes.append(read_note(content, self._owner_id))
+                        notes.append(self._heard(read_note(content, self._owner_id)))
                     else:
                         self._import(content)
                 except (BundleError, SealError) as error:
@@ -158,6 +171,12 @@ class _Inbox:
             self.notes += record_notes(self._context, self._owner_id, notes, self._secret.key_id, now=self._now)
             cursor = messages[-1].number
             replace_file(folder / "cursor", str(cursor).encode())
+
+    def _heard(self, note: Note) -> Note:
+        """Return a note. Raises BundleError for that of a throttled golem."""
+        if note.from_golem_id in self._throttled:
+            raise BundleError(self._throttled[note.from_golem_id])
+        return note
 
     def _import(self, parcel: bytes) -> None:
         """Import the archive of a parcel."""
@@ -169,13 +188,17 @@ class _Inbox:
 
 
 def _deliver(
-    context: DerivationContext, members: Sequence[str], secret: CladeSecret, now: datetime
+    context: DerivationContext,
+    members: Sequence[str],
+    secret: CladeSecret,
+    throttled: Collection[str],
+    now: datetime,
 ) -> tuple[Counter[str], int]:
     """Give each member the parcels of its siblings; return its entries, and the number of deliveries that wait."""
     parcels, delivered, waiting = sorted(_parcels(context, secret)), Counter[str](), 0
     limits = context.policy.clade
-    for golem_id in members:
-        at = grimoire_of(context, golem_id).at
+    given: dict[str, list[str]] = {}
+    for golem_id, (_, at) in last_ticks(context, members if parcels else ()).items():
         rows = context.life_fields(
             "KnowledgeReceived", "source", "content_hash", "entry_count", "from_golem_id", golems=[golem_id]
         ).to_pylist()
@@ -193,12 +216,16 @@ def _deliver(
                     continue
             after = recent[parcel.golem_id] + parcel.entry_count, recent.total() + parcel.entry_count
             is_over = after[0] > limits.hour_source or after[1] > limits.hour_in
-            if is_over and not is_urgent(load_bundle(context.home, parcel.bundle_hash)):
+            if parcel.golem_id in throttled or (
+                is_over and not is_urgent(load_bundle(context.home, parcel.bundle_hash))
+            ):
                 waiting += 1
                 continue
-            give_bundle(context, golem_id, parcel.bundle_hash, now=now)
+            given.setdefault(golem_id, []).append(parcel.bundle_hash)
             recent[parcel.golem_id] += parcel.entry_count
             delivered[golem_id] += parcel.entry_count
+    if given:
+        give_parcels(context, given, now=now)
     return delivered, waiting
 
 

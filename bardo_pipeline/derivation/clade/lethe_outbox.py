@@ -30,11 +30,11 @@ class _File(NamedTuple):
     """Content of the file of signatures.
 
     signed : post id -> its signature, and the window in which it was signed
-    asked, seen : windows of the last request and of the last exchange; -2 before the first
+    asked, seen : windows of the last request and of the last exchange; before the first, so that it asks
     """
 
     signed: dict[str, tuple[int, int]]
-    asked: int = -2
+    asked: int = -3
     seen: int = -2
 
 
@@ -93,7 +93,8 @@ class LetheOutbox:
         """Whether an exchange asks: once in each window at a moment of chance, and never in all exchanges."""
         moment = release_moment(self._secret.lethe_key, "ask", window, 1.0)
         is_time = moment is not None and moment <= part
-        return before.asked < window and (before.asked < window - 1 or (before.seen == window and is_time))
+        is_late = before.asked < window - 1 and before.asked < before.seen  # an exchange that posted lies between
+        return before.asked < window and (is_late or (before.seen == window and is_time))
 
     def _is_signed(self, post: Post, signature: int) -> bool:
         return self._keys[post.purpose].verifies(post.content, signature)

@@ -6,10 +6,10 @@ Source: INH S5.2, S7.6.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -126,6 +126,43 @@ def replicants_of(context: DerivationContext, golem_id: str) -> dict[str, str]:
     """Return replicant -> hypothesis for the replicants that a golem sent."""
     sent = context.life_fields("ReplicantSent", "parent_id", "hypothesis").to_pylist()
     return {e["golem_id"]: e["hypothesis"] for e in sent if e["parent_id"] == golem_id}
+
+
+class LastTick(NamedTuple):
+    """The last tick before the first gap of a golem's stream, 0 without one, and its time or that of the birth."""
+
+    tick: int
+    at: datetime
+
+
+def last_ticks(context: DerivationContext, golem_ids: Sequence[str]) -> dict[str, LastTick]:
+    """Return the last tick of each of these golems that lives, read together."""
+    heads = {g: context.log.head_of(g).contiguous for g in golem_ids if context.log.death_of(g) is None}
+    rows = context.log.read_ticks(["golem_id", "tick", "observed_at"], {g: tick for g, tick in heads.items() if tick})
+    read = {(row["golem_id"], row["tick"]): row["observed_at"] for row in rows.to_pylist()}
+    return {g: LastTick(tick, read.get((g, tick)) or grimoire_of(context, g).at) for g, tick in heads.items()}
+
+
+def give_parcels(context: DerivationContext, given: Mapping[str, Sequence[str]], *, now: datetime) -> None:
+    """Record the deliveries of parcels that golems have not received, in one commit and without a preview.
+
+    given: golem -> content hashes. A golem that died meanwhile receives nothing.
+    """
+    bundles = {name: load_bundle(context.home, name) for names in given.values() for name in names}
+    for attempt in range(_ATTEMPTS):
+        events = []
+        for golem_id, last in last_ticks(context, list(given)).items():
+            for name in given[golem_id]:
+                received, way, _ = _delivery(context, bundles[name], golem_id, None, last.tick)
+                events.append(life_event(golem_id, last.at, received, way))
+        try:
+            context.log.record(events, now)
+        except RegressionError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            continue
+        withdraw(context.whole, now=now)  # their sources may have been retracted since the parcels were made
+        return
 
 
 def give_bundle(context: DerivationContext, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:

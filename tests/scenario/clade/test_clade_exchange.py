@@ -88,7 +88,7 @@ def test_golems_of_two_homes_receive_what_their_siblings_share(homes: tuple[Path
     assert is_complete(first, second)
     assert sync(first, address) | {"members": []} == {
         "members": [], "shared_entries": 0, "sent_parcels": 0, "received_parcels": 0, "told_notes": 0,
-        "received_notes": 0, "delivered_entries": {}, "waiting_parcels": 0, "refused": [],
+        "received_notes": 0, "delivered_entries": {}, "waiting_parcels": 0, "refused": [], "throttled": {},
         "lethe": {"members": [], "sent_posts": 0, "waiting_posts": 0, "received_posts": 0, "refused": [],
                   "refusal": None},
     }  # fmt: skip

@@ -31,7 +31,7 @@ from bardo_pipeline.inheritance.clade_note import Reflection, Scar
 from bardo_pipeline.inheritance.clade_parcel import pack_parcel
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
-from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS
+from bardo_pipeline.runtime.run_settings import COMMIT_CHUNKS
 from bardo_pipeline.storage.keys.clade_secrets import write_clade_secret
 from tests.conftest import NOW
 from tests.support.homes.served_homes import served

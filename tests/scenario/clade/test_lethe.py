@@ -25,7 +25,7 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.katabasis.public_posts import Belief, Pheromone
 from bardo_pipeline.relay.ticket_office import Quota
-from bardo_pipeline.runtime.fleet_run import COMMIT_CHUNKS
+from bardo_pipeline.runtime.run_settings import COMMIT_CHUNKS
 from tests.conftest import NOW, one_at_a_time
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.clade_homes import OWNER, made
@@ -141,6 +141,14 @@ def test_votes_of_a_home_come_back_once_and_name_nobody(home: DerivationContext,
     assert kinds == {Belief, Pheromone}
     steps = [facts.confidence_ppm for facts in (post.facts for post in heard) if isinstance(facts, Belief)]
     assert all(step % 50_000 == 0 for step in steps)
+
+
+def test_a_home_that_exchanges_every_two_hours_posts(home: DerivationContext, tmp_path: Path) -> None:
+    board = HeldBoard(tmp_path, SECRET)
+    times = [NOW + number * timedelta(minutes=130) for number in range(24)]
+    done = [exchange_posts(home, OWNER, SECRET, board, now=at) for at in times]
+    assert sum(one.sent_posts for one in done) > 0
+    assert len(board.requests) == 2 * len(times) // 2, "two purposes, in every second exchange"
 
 
 @pytest.mark.row("KAT-6")

@@ -142,6 +142,7 @@ HOMELESS = {
     "schema",
     "eval gate",
     "eval cache",
+    "eval clade",
     "eval lineage",
     "eval bottleneck",
     "eval memory",
