@@ -140,24 +140,27 @@ class SiblingNotes:
             if content_hash not in self._parcels:
                 bundle = load_bundle(self._context.home, content_hash)
                 sent = datetime.fromisoformat(bundle.manifest["died_at"])
-                self._parcels[content_hash] = _micros(sent), _intensity(bundle, self._market)
+                self._parcels[content_hash] = _micros(sent), self._intensity(bundle)
             sent_us, intensity = self._parcels[content_hash]
             if intensity is not None:
                 yield _Urgent(row["golem_id"], row["observed_at"], content_hash, sent_us, intensity)
 
+    def _intensity(self, bundle: Bundle) -> float | None:
+        """Return the trust in a parcel's strongest warning about the market, [0, 1]; None without one.
+
+        A warning that own outcomes have not confirmed counts no more here than as an entry.
+        """
+        if not is_urgent(bundle):
+            return None
+        entries, market = bundle.entries(), self._market
+        here = [pc.equal(contiguous(entries[name]), getattr(market, name)) for name in ("chain", "protocol", "pair")]
+        confidence = pc.max(entries.filter(pc.and_(pc.and_(here[0], here[1]), here[2]))["confidence_ppm"]).as_py()
+        limit = self._context.policy.reception.import_confidence
+        return None if confidence is None else min(confidence / PPM, limit)
+
     def _concerns(self, place: dict[str, object]) -> bool:
         """Whether a threat at this chain, protocol and pair is one to the run's market."""
         return all(place[name] == getattr(self._market, name) for name in ("chain", "protocol", "pair"))
-
-
-def _intensity(bundle: Bundle, market: Market) -> float | None:
-    """Return the confidence of a parcel's strongest warning about a market, [0, 1]; None without one."""
-    if not is_urgent(bundle):
-        return None
-    entries = bundle.entries()
-    here = [pc.equal(contiguous(entries[name]), getattr(market, name)) for name in ("chain", "protocol", "pair")]
-    confidence = pc.max(entries.filter(pc.and_(pc.and_(here[0], here[1]), here[2]))["confidence_ppm"]).as_py()
-    return None if confidence is None else confidence / PPM
 
 
 def _micros(moment: datetime) -> int:
