@@ -23,6 +23,7 @@ from benchmarks.figures import Figure, fleet_figures, probes_figure
 from benchmarks.free_texts import free_text_figures
 from benchmarks.large_fleet import large_fleet_figures
 from benchmarks.large_home import large_home_figures
+from benchmarks.relay import relay_figures
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.serve import serve_figures
 from benchmarks.sizes import sizes_figure
@@ -74,6 +75,8 @@ def main() -> None:
             figures.extend(free_text_figures(root / "texts"))
             status.update("the server: 16 callers over HTTP, against the same work without it")
             figures.extend(serve_figures(root / "serve"))
+            status.update("the relay: 200 connected golems, and a golem that was away for seven days")
+            figures.extend(relay_figures(root / "relay"))
             status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))
             status.update("1,000 golems for two days; 300 golems that die in the same tick")
