@@ -23,18 +23,18 @@ from pathlib import Path
 from tests.faults.catalogue import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("bardo_pipeline", "tests", "docs", "pyproject.toml")
+COPIED = ("bardo_pipeline", "dbt", "tests", "docs", "pyproject.toml")
 LIBRARIES = ("numpy", "pandas", "pyarrow.dataset", "duckdb", "pydantic", "deltalake", "hypothesis", "pytest", "orjson")
 PASSED, FAILED, OUT_OF_TIME = 0, 1, -1
 _FIRST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 def copy_tree(target: Path) -> None:
-    """Copy the files that tests of the heartbeat need."""
+    """Copy the files that the tests of the catalogue need."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "target", "logs"))
         else:
             shutil.copy2(source, target / name)
 
