@@ -780,6 +780,10 @@ FAULTS = (
     Fault("playbooks stay at home", "MEM-14", "derivation/clade/clade_notes.py",
           " *_snapshots(context, owner_id, golems, heard),", "",
           (f"{DOORS}::test_playbooks_travel_and_no_episode_cache_or_deliberation_does",)),
+    Fault("a sibling's warning is trusted without evidence", "KAT-9", "runtime/sibling_notes.py",
+          "else min(confidence / PPM, limit)", "else confidence / PPM",
+          ("tests/scenario/clade/test_clade_notes.py::"
+           "test_warnings_of_a_sibling_reach_the_next_probes_and_no_context",)),
     Fault("retracted dreams are events", "EV-7", "events/stream/from_projections.py",
           'dreams = dreams.filter(dreams["because"].is_null())', "dreams = dreams.filter(dreams[\"cycle\"].is_valid())",
           ("tests/unit/events/test_fabric.py::test_dreams_and_their_hypotheses_are_events_and_retracted_ones_are_not",)),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -29,6 +30,7 @@ from bardo_pipeline.events.record.model import NO_MARKET
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_KINDS, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import filled_entries
+from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.clade_note import Reflection, Scar, Shift, Snapshot, Told, text_of
 from bardo_pipeline.inheritance.clade_parcel import is_parcel
 from bardo_pipeline.katabasis.priors import modifiers
@@ -38,11 +40,13 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.insight_votes import text_entries
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
+from bardo_pipeline.storage.home import Home
 
 LAYERS: tuple[StyxLayer, ...] = get_args(StyxLayer)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _HOUR_US = DAY_US // 24
+_BUNDLES_KEPT = 256
 _RULE = re.compile(r"- \((\w+), (\d{1,3}) %\) (.+)")
 """A rule of a playbook's page: kind, confidence, text."""
 
@@ -75,7 +79,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shelf:
-    """Texts of one origin. base: highest trust in them, None for the golem's own. layer: code for the discount."""
+    """Texts of one origin. base: highest trust in them, None for the golem's own."""
 
     grimoire: Grimoire
     base: float | None = None
@@ -201,7 +205,7 @@ def _vault(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
     yield _Shelf(reader.grimoire(text_entries(words), VAULT))
     dead = published_bundles(context, sorted(context.ownership().golems_of(reader.owner_id)))
     left = [
-        filled_entries(load_bundle(context.home, bundle_hash).entries(), golem_id=golem_id, status="active")
+        filled_entries(_bundle(context.home, bundle_hash).entries(), golem_id=golem_id, status="active")
         for golem_id, bundle_hash in sorted(dead.items())
     ]
     entries = _unheld(left, own.entries, _withdrawn(context))
@@ -226,12 +230,18 @@ def _parcels(reader: _Reader, at: datetime) -> list[pa.Table]:
     context, tables = reader.context, []
     rows = context.life_fields("BundleImported", "bundle_hash", "from_golem_id", "owner_id").to_pylist()
     for row in sorted(rows, key=lambda row: (row["observed_at"], row["bundle_hash"]), reverse=True):
-        if row["owner_id"] == reader.owner_id:
-            parcel = load_bundle(context.home, row["bundle_hash"])
-            days = paid_days(context.home, row["bundle_hash"]) or context.policy.clade.kept_days
-            if is_parcel(parcel) and _is_kept(row["observed_at"], days, at):
-                tables.append(filled_entries(parcel.entries(), golem_id=row["from_golem_id"], status="active"))
+        if row["owner_id"] != reader.owner_id:
+            continue
+        days = paid_days(context.home, row["bundle_hash"]) or context.policy.clade.kept_days
+        if _is_kept(row["observed_at"], days, at) and is_parcel(parcel := _bundle(context.home, row["bundle_hash"])):
+            tables.append(filled_entries(parcel.entries(), golem_id=row["from_golem_id"], status="active"))
     return tables
+
+
+@lru_cache(maxsize=_BUNDLES_KEPT)
+def _bundle(home: Home, bundle_hash: str) -> Bundle:
+    """Return a bundle, whose content its hash names; a later question reads and verifies no file again."""
+    return load_bundle(home, bundle_hash)
 
 
 def _noted(reader: _Reader) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
