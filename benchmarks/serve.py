@@ -56,7 +56,7 @@ _NOUNS = ("gas", "slippage", "the pool", "the oracle", "a swap", "liquidity", "t
 _VERBS = ("rose", "fell", "stayed flat", "doubled", "was delayed", "recovered", "failed", "paid", "cost more")
 
 
-def serve_figures(folder: Path, rounds: int = 20) -> list[Figure]:
+def serve_figures(folder: Path, rounds: int = 60) -> list[Figure]:
     """Measure start-up and questions at each number of texts, and acknowledged records, episodes and texts a second.
 
     Parameters

@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a check failed, 2 bad input or no home.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -121,7 +122,10 @@ def main() -> None:
 
     def checked() -> None:
         _check_utf8(sys.argv[1:])
-        command(first)(prog_name="bardo")
+        run = command(first)
+        gc.freeze()  # the objects of imports stay; `entry` disabled the collector before it made them
+        gc.enable()
+        run(prog_name="bardo")
 
     run_to_exit(checked)
 

@@ -6,6 +6,7 @@ The command does everything else, errors included.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
@@ -38,6 +39,7 @@ def main() -> None:
     if words[:1] == ["serve"]:
         # A second thread of a matrix product would take the core on which the callers of this machine run.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()  # the objects of imports stay: each pass of the collector would visit them, for a tenth of the time
     from bardo_pipeline.cli.app import main as run_command
 
     run_command()

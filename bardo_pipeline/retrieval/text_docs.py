@@ -53,7 +53,7 @@ def doc_of(event_id: str, at_us: int, values: tuple[Any, ...], policy: Policy, s
     told_at, chain, pair, _ = rest
     outcome = orjson.loads(result) if result is not None else None
     named = {str(k).lower(): v for k, v in outcome.items()} if isinstance(outcome, dict) else {}
-    quoted = _SAYS.match(said)
+    quoted = _SAYS.match(said) if ":" in said else None  # no speaker without a colon, and the search costs time
     speaker = speaker or _named(named, SPEAKER_NAMES) or (quoted["name"] if quoted else "")
     in_front, spoken = "", said
     if quoted and quoted["name"] == speaker:

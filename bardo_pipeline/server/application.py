@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
 import orjson
@@ -163,7 +164,6 @@ class Application:
         self._asks: Batches[Callable[[DerivationContext], Any], Any] = Batches(warm, each_alone)
         self._freshness = runner.freshness
         self._clock, self._version, self._instance, self._upkeep_seconds = clock, version, instance, upkeep_seconds
-        self._document = orjson.dumps(openapi_document(OPERATIONS, version))
         self.requests = Requests()
         self._writes: dict[tuple[str | None, frozenset[str]], tuple[float, dict[str, Any]]] = {}
 
@@ -274,7 +274,7 @@ class Application:
 
     async def openapi(self, request: Request) -> Response:
         """Return the OpenAPI document."""
-        return Response(self._document, media_type="application/json")
+        return Response(_openapi(self._version), media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
         """Return the figures of `bardo status` and the counts of requests for Prometheus."""
@@ -500,6 +500,11 @@ def _content_kind(request: Request, subject: str) -> str:
         raise ServerError(415, "ContentTypeError", f"{subject} has no type {kind[:60]!r}",
                           f"send the header `Content-Type: application/json`, or {LINES}")  # fmt: skip
     return kind
+
+
+@cache
+def _openapi(version: str) -> bytes:
+    return orjson.dumps(openapi_document(OPERATIONS, version))
 
 
 def _log_failure(warming: asyncio.Task[Freshness]) -> None:

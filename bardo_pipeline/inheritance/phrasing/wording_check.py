@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from bardo_pipeline.grimoire import entry_text as vocabulary
 
@@ -95,6 +96,7 @@ _CONCEPTS = _SCENES | _CAUSES | _PHRASES
 _NAMES = {f"c{number}": concept for number, concept in enumerate(_CONCEPTS)}
 
 
+@cache
 def _scanner() -> re.Pattern[str]:
     """Compile the pattern of one token: concepts (longest pattern first), names, numbers, words, other characters."""
     groups = sorted(_NAMES, key=lambda name: (-len(_CONCEPTS[_NAMES[name]]), name))
@@ -105,9 +107,6 @@ def _scanner() -> re.Pattern[str]:
         rf"(?<![\w/])(?:{concepts})(?![\w/])|(?<![\w/]){name}|(?<![\w/]){number}(?![\w/])|(?P<word>[^\W\d_]+)|(?P<else>.)",
         re.IGNORECASE | re.DOTALL,
     )
-
-
-_SCANNER = _scanner()
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def claim_of(sentence: str) -> Claim:
     """Read the claim of a sentence from its words."""
     concepts: list[str] = []
     scenes, words, marks, numbers = set(), set(), set(), []
-    for match in _SCANNER.finditer(sentence):
+    for match in _scanner().finditer(sentence):
         kind, text = str(match.lastgroup), match.group()
         concept = _NAMES.get(kind)
         if concept in _SCENES:

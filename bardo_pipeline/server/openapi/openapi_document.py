@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bardo_pipeline.server.openapi.answer_fields import answer_schemas
 from bardo_pipeline.server.parameters import NoParameters
 from bardo_pipeline.tools.catalogue import TOOLS
 from bardo_pipeline.tools.definition import Tool
@@ -138,6 +137,8 @@ def answer_schema(tool: Tool, **added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
+    from bardo_pipeline.server.openapi.answer_fields import answer_schemas
+
     forms = [
         {**form, "required": [*form["required"], "freshness"],
          "properties": {**form["properties"], "freshness": _ref("Freshness")}}
