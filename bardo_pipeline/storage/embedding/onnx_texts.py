@@ -7,6 +7,7 @@ model.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,7 +27,12 @@ class OnnxTexts:
         self._tokenizer.enable_truncation(max_length=settings["model_max_length"])
         pad = settings["pad_token"]
         self._tokenizer.enable_padding(pad_id=self._tokenizer.token_to_id(pad), pad_token=pad, length=None)
-        self._session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        # Without a number, the runtime binds its threads to cores: of two processes at once, both to the same core.
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        self._session = onnxruntime.InferenceSession(
+            str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
         self._inputs = {node.name for node in self._session.get_inputs()}
 
     def embed(self, texts: Sequence[str], *, batch_size: int) -> Iterator[Float32Array]:
