@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.relay.ticket_office import FileRegistry, TicketOffice
-from bardo_pipeline.server.serve import HOST, listening_socket
+from bardo_pipeline.server.connections import HOST, bounded_connection, listening_socket
 from bardo_pipeline.storage.home import make_folder
 
 
@@ -47,7 +47,6 @@ def serve_relay(
     import uvicorn
 
     from bardo_pipeline.relay.relay_application import RelayApplication
-    from bardo_pipeline.server.connections import bounded_connection
 
     make_folder(database.absolute().parent)
     listener = listening_socket(settings.port, settings.host)

@@ -1,17 +1,19 @@
-"""BoundedConnection: a connection of uvicorn whose request heads are bounded in bytes and in seconds."""
+"""Sockets of a server, and connections of uvicorn whose request heads are bounded in bytes and in seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, cast
 
 import orjson
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from bardo_pipeline.errors import ServerError
+from bardo_pipeline.errors import ConfigError, ServerError
 from bardo_pipeline.server.door import freshness_header, refusal
 
+HOST = "127.0.0.1"
 HEAD_BYTES_MAX = 32_768
 
 
@@ -129,3 +131,19 @@ def bounded_connection(seconds: float, count_max: int) -> type[BoundedConnection
         connections_max = count_max
 
     return Connection
+
+
+def listening_socket(port: int, host: str = HOST) -> socket.socket:
+    """Listen on a port, by default of this machine alone; connections wait for the server.
+
+    Raises ConfigError if the port is taken.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None
+    return listener

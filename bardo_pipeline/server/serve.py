@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import os
 import secrets
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -33,7 +32,6 @@ from bardo_pipeline.storage.journal.writer_session import DrainMode
 from bardo_pipeline.storage.keys.owner_tokens import OwnerTokens
 from bardo_pipeline.tools.memory_gate import MemoryGate
 
-HOST = "127.0.0.1"
 _LOCK_SECONDS = 2.0  # a client that looks for the server holds the lock for a moment
 
 
@@ -94,7 +92,7 @@ def serve_http(
     import uvicorn
 
     from bardo_pipeline.server.application import BODY_BYTES_MAX, Application
-    from bardo_pipeline.server.connections import bounded_connection
+    from bardo_pipeline.server.connections import HOST, bounded_connection, listening_socket
     from bardo_pipeline.server.protocol_door import ProtocolDoor
 
     home, gate, relay = Home.open(root), MemoryGate.of(environ), CladeSettings.of(environ).relay
@@ -206,22 +204,6 @@ def _only_server(home: Home) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def listening_socket(port: int, host: str = HOST) -> socket.socket:
-    """Listen on a port, by default of this machine alone; connections wait for the server.
-
-    Raises ConfigError if the port is taken.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None
-    return listener
 
 
 class _Announced:

@@ -175,6 +175,7 @@ class TestDeathsRecorded:
         assert isinstance(decision, dg.SkipReason)
         assert decision.skip_message == "no death can be completed"
 
+    @pytest.mark.full
     def test_a_retraction_in_the_life_of_a_dead_golem_is_requested_until_its_bundle_is_made_again(
         self, brief_home: Path, tmp_path: Path, instance: dg.DagsterInstance
     ) -> None:
@@ -298,6 +299,7 @@ class TestEveryTenMinutes:
         assert isinstance(skipped, dg.SkipReason)
         assert skipped.skip_message == "no cycle closed since the last run"
 
+    @pytest.mark.full
     def test_the_schedule_waits_for_an_active_run(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
         with dg.instance_for_test() as instance:

@@ -32,7 +32,8 @@ from bardo_pipeline.derivation.legacy.death_queries import owners_of
 from bardo_pipeline.errors import BardoError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import IMPORT_ROOT, checkout
-from bardo_pipeline.server.serve import HOST, ServeSettings
+from bardo_pipeline.server.connections import HOST
+from bardo_pipeline.server.serve import ServeSettings
 from bardo_pipeline.storage.home import Home, replace_file, sync_folder
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys

@@ -218,6 +218,7 @@ class TestInvalidRecords:
         assert [place.spool.quarantine.raw_of(item) for item in place.refused()] == [long, long + b" " * 70_000, long]
         assert "the line is 200,016 bytes long, more than the limit of 20,000" in place.refused()[0].reason
 
+    @pytest.mark.full
     def test_a_file_of_one_huge_line_needs_bounded_memory(self, tmp_path: Path) -> None:
         size = 120_000_000
         completed = subprocess.run(

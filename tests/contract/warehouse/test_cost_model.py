@@ -56,6 +56,7 @@ def a_day(row: pa.Table, t1: int, t2: int) -> pa.Table:
     return records
 
 
+@pytest.mark.full
 @pytest.mark.row("HB-22")
 def test_the_mart_reproduces_the_vector_from_recorded_ticks(tmp_path: Path) -> None:
     lives = live(drawn_market([200_000] * 4), lineages=range(3))

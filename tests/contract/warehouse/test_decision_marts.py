@@ -257,6 +257,7 @@ def test_episodes_and_dreams_equal_their_tables(lively: Built, story: Built) -> 
 # the notebook
 
 
+@pytest.mark.full
 def test_the_notebook_names_the_command_that_builds_the_warehouse(tmp_path: Path) -> None:
     with pytest.raises(CellExecutionError, match=f"`bardo derive --home {tmp_path}` builds it"):
         answers(tmp_path, tmp_path)

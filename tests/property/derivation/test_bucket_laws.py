@@ -63,6 +63,7 @@ def test_tables_are_independent_of_the_buckets_that_derived_them(arriving: list[
         assert fingerprints(home) == wanted
 
 
+@pytest.mark.full
 @pytest.mark.row("P-2")
 def test_a_bucket_derives_its_golems_alone_and_another_division_drops_the_checkpoints(tmp_path: Path) -> None:
     home = stores_at(tmp_path / "home")

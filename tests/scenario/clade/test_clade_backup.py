@@ -166,6 +166,7 @@ def content(root: Path) -> tuple[Any, ...]:
     return cycles.drop_columns(["version", "writer", "segment"]).to_pylist(), events.to_pylist(), names
 
 
+@pytest.mark.full
 def test_a_log_comes_back_with_its_links_and_signatures(small: Path, tmp_path: Path) -> None:
     vault = HeldVault()
     assert backed_up(small, vault).snapshots == 1
@@ -184,6 +185,7 @@ def test_a_log_comes_back_with_its_links_and_signatures(small: Path, tmp_path: P
     assert content(tmp_path / "new") == content(small)
 
 
+@pytest.mark.full
 def test_a_stop_at_any_step_of_a_backup_loses_and_doubles_nothing(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +275,9 @@ def test_a_lost_cursor_or_relay_begins_a_new_chain(small: Path, tmp_path: Path) 
     assert content(tmp_path / "third") == content(small)
 
 
-@pytest.mark.parametrize("kind", ["lost", "altered", "another secret", "no part"])
+@pytest.mark.parametrize(
+    "kind", ["lost", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("altered", "another secret", "no part"))]
+)
 def test_a_backup_with_a_missing_message_is_refused_whole(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -348,7 +352,7 @@ def test_another_record_of_a_tick_stops_a_restore_which_says_so(small: Path, tmp
     assert "bardo clade restore owner" in bardo("doctor", home=fork, expect=1)
 
 
-@pytest.mark.parametrize("recorded", [3.2, 9.0])
+@pytest.mark.parametrize("recorded", [3.2, pytest.param(9.0, marks=pytest.mark.full)])
 def test_an_event_is_restored_at_the_tick_that_it_saw(small: Path, tmp_path: Path, recorded: float) -> None:
     """A process reads the clock before it commits: the order of recording times differs from that of the commits."""
     log = EventLog(Home.open(small))

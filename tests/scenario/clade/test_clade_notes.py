@@ -81,6 +81,7 @@ def put_all(url: str, secret: bytes, held: HeldRelay) -> None:
             topic.put(message.message_id, message.body)
 
 
+@pytest.mark.full
 @pytest.mark.row("KAT-3", "HB-26")
 def test_scars_of_a_life_reach_the_ticks_of_another_home(tmp_path: Path) -> None:
     first = made(tmp_path / "first", *LIVES, "--seed", "7", secret=SECRET)

@@ -95,6 +95,7 @@ def home(voters: Path, tmp_path: Path) -> DerivationContext:
     return DerivationContext.open(Path(shutil.copytree(voters, tmp_path / "home")))
 
 
+@pytest.mark.full
 @pytest.mark.row("KAT-7", "KAT-11")
 def test_votes_and_threats_of_strangers_reach_the_ticks_of_a_run(tmp_path: Path) -> None:
     with relay(tmp_path / "relay.db", registry=registry(tmp_path, STRANGER)) as (url, _):
@@ -143,6 +144,7 @@ def test_votes_of_a_home_come_back_once_and_name_nobody(home: DerivationContext,
     assert all(step % 50_000 == 0 for step in steps)
 
 
+@pytest.mark.full
 def test_a_home_that_exchanges_every_two_hours_posts(home: DerivationContext, tmp_path: Path) -> None:
     board = HeldBoard(tmp_path, SECRET)
     times = [NOW + number * timedelta(minutes=130) for number in range(24)]
@@ -162,6 +164,7 @@ def test_voters_of_two_owners_with_the_same_golems_have_other_names(home: Deriva
     assert not names[0] & names[1]
 
 
+@pytest.mark.full
 def test_lost_files_and_lost_answers_double_nothing(home: DerivationContext, tmp_path: Path) -> None:
     class Losing(HeldBoard):
         """A board whose every second answer is lost."""

@@ -94,10 +94,9 @@ def accuracy(wire: Wire, authors: dict[str, str], guess: Callable[[Wire, int], s
 ATTACKS = (nearest_request, next_request, most_requests)
 
 
+@pytest.mark.full
 @pytest.mark.row("KAT-6")
-@pytest.mark.parametrize(
-    ("count", "hours", "surplus"), [(20, 10, 0.15), pytest.param(120, 30, 0.05, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize(("count", "hours", "surplus"), [(20, 10, 0.15), (120, 30, 0.05)])
 def test_a_linkage_attack_guesses_authors_no_better_than_by_chance(
     tmp_path: Path, count: int, hours: int, surplus: float
 ) -> None:

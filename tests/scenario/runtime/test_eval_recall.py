@@ -62,6 +62,7 @@ def sample() -> dict[str, Any]:
     return {"sample_id": "ilse-oren", "conversation": talk, "qa": asked}
 
 
+@pytest.mark.full
 @pytest.mark.row("MEM-10")
 def test_evidence_is_found_by_the_turn_before_and_by_its_session(tmp_path: Path) -> None:
     file = tmp_path / "told.json"

@@ -49,7 +49,7 @@ def rows_with(records: Any, **wanted: Any) -> Iterator[dict[str, Any]]:
 
 @RECORDED
 @pytest.mark.parametrize(
-    ("bars", "lifespan"), [(480, (150, 200)), pytest.param(DAY_BARS, (400, 500), marks=pytest.mark.full)]
+    ("bars", "lifespan"), [(240, (80, 110)), pytest.param(DAY_BARS, (400, 500), marks=pytest.mark.full)]
 )
 def test_a_live_day_differs_from_a_simulated_one_in_pipeline_and_clocks_only(
     tmp_path: Path, bars: int, lifespan: tuple[int, int]
@@ -83,7 +83,7 @@ def events_of(stores: DerivationContext) -> list[str]:
 
 @pytest.mark.row("HB-11")
 def test_a_steer_takes_effect_by_the_state_in_which_it_arrives(tmp_path: Path) -> None:
-    market = market_of(60)
+    market = market_of(12)
     start = int(market.at_us[0])
     latency = Latency(deciding=4.0, simulating=4.0, validating=4.0, call=4.0)
     golem = _golem_id(tmp_path / "asked", market)
@@ -190,6 +190,7 @@ def test_the_kill_switch_restricts_the_calls_of_a_tick(tmp_path: Path) -> None:
     assert "add_liquidity" in {a["action_type"] for row in records.to_pylist() for a in row["actions"]}
 
 
+@pytest.mark.full
 @pytest.mark.row("HB-11")
 def test_a_resumed_run_lives_whole_cycles_in_one_pass(tmp_path: Path) -> None:
     market, again = market_of(190), list[int]()
@@ -329,6 +330,7 @@ def test_a_dream_suspends_the_heartbeat_and_is_whole_or_not_at_all(tmp_path: Pat
     assert dreamt == plain
 
 
+@pytest.mark.full
 @pytest.mark.row("HB-12")
 def test_prefetched_reads_are_asked_for_and_save_time(tmp_path: Path) -> None:
     records, _ = lived(opened(tmp_path / "home"), run_of(market_of(700)), latency=Latency(reading=2.0))
@@ -355,7 +357,7 @@ def with_part(name: str, **changes: int) -> Policy:
 
 @pytest.mark.row("HB-21")
 def test_clocks_slow_down_near_the_budget_and_reads_have_a_limit(tmp_path: Path) -> None:
-    market = market_of(120)
+    market = market_of(60)
     poor = with_part("gateway", daily_budget_micros=1)
     records, _ = lived(opened(tmp_path / "poor", poor), run_of(market))
     rows = records.to_pylist()
@@ -365,7 +367,7 @@ def test_clocks_slow_down_near_the_budget_and_reads_have_a_limit(tmp_path: Path)
     assert {row["clocks"]["gamma_seconds"] for row in rows[2:]} == {15.0}
     few = with_part("clocks", reads_per_minute_max=2)
     limited, _ = lived(opened(tmp_path / "few", few), run_of(market))
-    assert sum(row["clocks"]["cached_reads"] for row in limited.to_pylist()) > 50
+    assert sum(row["clocks"]["cached_reads"] for row in limited.to_pylist()) > 20
     same = [name for name in COMPARED if name != "derivation_id"]
     plain, _ = lived(opened(tmp_path / "plain"), run_of(market))
     assert limited.select(same) == plain.select(same)  # a cached reading of gamma changes no decision

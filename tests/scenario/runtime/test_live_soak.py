@@ -26,6 +26,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from bardo_pipeline.storage.operations.live_files import SteerFolder, read_views
 from tests.scenario.runtime.test_recorded_fleet import DATA, RECORDED
+from tests.support.example_count import times
 from tests.support.fleets.live_fleets import (
     NOW,
     ScriptedSteers,
@@ -54,7 +55,7 @@ class Killed(Exception):
 
 
 @pytest.mark.row("HB-11", "HB-18", "HB-21")
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, SECONDS, STEERS, st.integers(1, 40))
 def test_any_interleaving_of_steers_delays_and_a_kill_leaves_a_sound_record(
     reading: float, deciding: float, simulating: float, validating: float, call: float, source: float,

@@ -14,17 +14,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
-_STOPPED = """
+_SERVED = """
 import sys
 from datetime import datetime
 from pathlib import Path
+from bardo_pipeline.clock import utc_now
 from bardo_pipeline.relay.serve_relay import RelaySettings, serve_relay
 
-at = datetime.fromisoformat(sys.argv[2])
-serve_relay(
-    Path(sys.argv[1]), RelaySettings(port=0), clock=lambda: at,
-    on_ready=lambda url: print(url, file=sys.stderr, flush=True),
-)
+database, port, registry, at = sys.argv[1:]
+settings = RelaySettings(port=int(port), registry=Path(registry) if registry else None)
+clock = (lambda: datetime.fromisoformat(at)) if at else utc_now
+serve_relay(Path(database), settings, clock=clock, on_ready=lambda url: print(url, file=sys.stderr, flush=True))
 """
 
 
@@ -32,14 +32,17 @@ serve_relay(
 def relay(
     database: Path, port: int = 0, clock: datetime | None = None, registry: Path | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run `bardo relay` over a database; yield its address and its process, which is killed at the end.
+    """Run a relay over a database as `bardo relay` does; yield its address and its process, which is killed at the end.
 
-    clock: the time that stands still for the relay; None for the wall clock. registry: file of its verified authors.
+    The process imports the relay alone, which takes a third of the command's time.
+
+    Parameters
+    ----------
+    clock : the time that stands still for the relay; None for the wall clock
+    registry : file of its verified authors
     """
-    words = [sys.executable, "-m", "bardo_pipeline.cli.app", "relay", str(database), "--port", str(port)]
-    words += [] if registry is None else ["--registry", str(registry)]
-    if clock is not None:
-        words = [sys.executable, "-c", _STOPPED, str(database), clock.isoformat()]
+    facts = (str(database), str(port), "" if registry is None else str(registry), clock.isoformat() if clock else "")
+    words = [sys.executable, "-c", _SERVED, *facts]
     process = subprocess.Popen(
         words, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
     )

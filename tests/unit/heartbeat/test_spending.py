@@ -52,7 +52,7 @@ def test_a_band_lowers_tiers_and_never_raises_one() -> None:
 
 
 @pytest.mark.row("HB-17")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["attention", pytest.param("learned", marks=pytest.mark.full)])
 def test_every_tick_keeps_to_the_band_of_the_recorded_costs_of_its_day(mode: str) -> None:
     days, seen = check_bands(lived(mode).rows, capped(Policy()))
     assert len(days) >= 3, "the budget begins anew at each midnight"
@@ -61,7 +61,7 @@ def test_every_tick_keeps_to_the_band_of_the_recorded_costs_of_its_day(mode: str
 
 
 @pytest.mark.row("HB-17")
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["attention", pytest.param("learned", marks=pytest.mark.full)])
 def test_a_lowered_tick_states_its_figures_without_a_contradiction(mode: str) -> None:
     records = lived(mode).records
     assert contradictions(records) == []

@@ -54,6 +54,7 @@ def test_a_gate_is_compared_with_the_fixed_one_by_cost_per_tick_and_by_share_cau
     assert inherited.ahead[2] < 0.0
 
 
+@pytest.mark.full
 @pytest.mark.row("X-5", "HB-7")
 def test_the_oracle_catches_every_important_tick_and_other_gates_a_part() -> None:
     lives = compare_gates(Trial(seed=905, golems=2, ancestor_days=0.15, days=0.3), POLICY)
