@@ -92,7 +92,7 @@ def small_home(session_folder: Path) -> Path:
             )
             ending = FleetRun(stores, run, lambda: NOW).live()
             stores.log.close()
-            assert ending.births > 3, f"somebody must have succeeded somebody: {ending}"
+            assert ending.births > 3, f"a golem must have an heir: {ending}"
             assert ending.deaths == ending.published > 3, f"every death must have left a bundle: {ending}"
             (root / "done").touch()
     return root

@@ -543,7 +543,7 @@ FAULTS = (
     Fault("a shadow earns the fees of the tick before it", "HB-24", _CHOICES, "for first in range(start + 1, stop + 1,",
           "for first in range(start, stop + 1,", (SHADOWS,)),
     Fault("a window of four hours ends each hour", "HB-24", _CHOICES, '"4_hours": 4 * _HOUR_US', '"4_hours": _HOUR_US',
-          (f"{TRIED}::test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged",)),
+          (f"{TRIED}::test_windows_of_a_horizon_do_not_overlap_and_golems_that_live_through_one_are_judged",)),
     Fault("re-centring swaps half of the value whatever it needs", "HB-24", _CHOICES,
           "return np.abs(shares[1] - shares[0])", "return 0.0 * np.abs(shares[1] - shares[0]) + 0.5", (MOVED,)),
     Fault("re-centring is tried over hours far inside the range", "HB-24", _CHOICES,

@@ -141,8 +141,16 @@ def absent(kind: pa.DataType, count: int) -> pa.Array:
     """Return `count` nulls. A null struct has values in its non-nullable fields."""
     if not pa.types.is_struct(kind) or count == 0:
         return pa.nulls(count, kind)
-    children = [absent(child.type, count) if child.nullable else pa.repeat(_zero(child.type), count) for child in kind]
+    children = [absent(child.type, count) if child.nullable else _zeros(child.type, count) for child in kind]
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.repeat(True, count))
+
+
+def _zeros(kind: pa.DataType, count: int) -> pa.Array:
+    """Return `count` times zero, or the empty text, list or struct."""
+    if not pa.types.is_list(kind):
+        return pa.repeat(_zero(kind), count)
+    offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)  # repeating a list takes a hundred times as long
+    return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:

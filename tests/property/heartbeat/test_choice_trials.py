@@ -78,7 +78,7 @@ def test_re_centring_is_tried_over_hours_from_the_score_at_which_a_golem_would_a
 
 
 @pytest.mark.row("HB-24")
-def test_windows_of_a_horizon_do_not_overlap_and_whoever_lives_through_one_is_judged() -> None:
+def test_windows_of_a_horizon_do_not_overlap_and_golems_that_live_through_one_are_judged() -> None:
     market = lively_market(300)
     lived, tape = live(market, lineages=range(3)), tape_of(market, POLICY)
     windows: defaultdict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
