@@ -265,21 +265,17 @@ def gating_reasons(
     ticks state the composite against the threshold that it exceeds, or against the lowest one. needless: ticks that the
     decision cache answered or the daily budget lowered, which state this last.
     """
-    surprise, limit = fixed(error, 4), fixed(threshold, 4)
-    tiers = pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
-    forces = pa.array(_FORCE_WORDS).take(pa.array(np.where(forced == UNFORCED, len(FORCES), forced)))
-    ratio = policy.gate.deliberate_ratio
-    verbs = ("is below", "reaches", f"reaches {ratio:g} times")
-    word_codes = (error >= threshold).astype(np.int64)
     wanted = tier if needless is None else needless.wanted
-    word_codes[(forced == UNFORCED) & (wanted == TIERS.index("T2"))] = 2
-    words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
-    sentence = pc.binary_join_element_wise(tiers, forces, "surprise ", surprise, words, limit, "")
+    by_rule = np.ones(len(tier), bool) if gated is None else ~gated.decided
+    sentence = _fixed_reasons(
+        error[by_rule], threshold[by_rule], tier[by_rule], forced[by_rule], wanted[by_rule], policy
+    )
     if gated is not None and gated.decided.any():
         where = gated.decided
-        learned = _learned_reasons(tiers.filter(pa.array(where)), gated.composite[where], gated.thresholds[:, where],
+        learned = _learned_reasons(tier[where], gated.composite[where], gated.thresholds[:, where],
                                    gated.explored[where], gated.woke[where])  # fmt: skip
-        sentence = pc.replace_with_mask(sentence, pa.array(where), learned)
+        place = np.where(where, len(sentence) - 1 + np.cumsum(where), np.cumsum(by_rule) - 1)
+        sentence = pa.concat_arrays([sentence, learned]).take(pa.array(place))
     if settling_rules is not None and settling_rules.null_count < len(settling_rules):
         rules = "; the playbook stays out of this regime, rule ", settling_rules.drop_null()
         sentence = _with_ends(sentence, settling_rules.is_valid(), *rules)
@@ -295,6 +291,23 @@ def gating_reasons(
     )  # fmt: skip
 
 
+def _fixed_reasons(
+    error: Float64Array, threshold: Float64Array, tier: Int8Array, forced: Int8Array, wanted: Int8Array, policy: Policy
+) -> pa.Array:
+    """Return "T1: surprise 0.4100 reaches the threshold 0.3036", which names a force first."""
+    forces = pa.array(_FORCE_WORDS).take(pa.array(np.where(forced == UNFORCED, len(FORCES), forced)))
+    verbs = ("is below", "reaches", f"reaches {policy.gate.deliberate_ratio:g} times")
+    word_codes = (error >= threshold).astype(np.int64)
+    word_codes[(forced == UNFORCED) & (wanted == TIERS.index("T2"))] = 2
+    words = pa.array([f" {verb} the threshold " for verb in verbs]).take(pa.array(word_codes))
+    surprise, limit = fixed(error, 4), fixed(threshold, 4)
+    return pc.binary_join_element_wise(_tier_words(tier), forces, "surprise ", surprise, words, limit, "")
+
+
+def _tier_words(tier: Int8Array) -> pa.Array:
+    return pa.array([f"{name}: " for name in TIERS]).take(pa.array(tier))
+
+
 def _needless_ends(sentence: pa.Array, tier: Int8Array, needless: Lowered, policy: Policy) -> pa.Array:
     """Append what made a deliberation needless or impossible: an answer of the decision cache, or the daily budget."""
     names, answered = pa.array(TIERS).take(pa.array(needless.wanted)), needless.outcomes > 0
@@ -308,7 +321,7 @@ def _needless_ends(sentence: pa.Array, tier: Int8Array, needless: Lowered, polic
 
 
 def _learned_reasons(
-    tiers: pa.Array, composite: Float64Array, thresholds: Float64Array, explored: BoolArray, woke: BoolArray
+    tier: Int8Array, composite: Float64Array, thresholds: Float64Array, explored: BoolArray, woke: BoolArray
 ) -> pa.Array:
     """Return "T1: composite 0.5321 exceeds the threshold of T1, 0.4411", the highest threshold that it exceeds.
 
@@ -321,7 +334,7 @@ def _learned_reasons(
     verb = pa.array(LEARNED_WORDS).take(pa.array(words))
     names = pa.array(["T2, ", "T1, ", "T0, "]).take(pa.array(stated))
     limit = fixed(thresholds[stated, np.arange(len(stated))], 4)
-    return pc.binary_join_element_wise(tiers, "composite ", fixed(composite, 4), verb, names, limit, "")
+    return pc.binary_join_element_wise(_tier_words(tier), "composite ", fixed(composite, 4), verb, names, limit, "")
 
 
 LEARNED_WORDS = (
