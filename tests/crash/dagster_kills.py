@@ -59,7 +59,8 @@ PAUSED_SECONDS_MAX = PATIENCE + LONGEST_PAUSE.total_seconds()
 """Longest wait for a run: many kills of one work lengthen its pause."""
 
 SPENT = Vitality(economic=0.0, epistemic=0.5, stochastic=0.5, composite=0.0)
-BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
+BEGINNING = datetime(2023, 11, 1, tzinfo=UTC)
+"""When the golems are born: before their drawn records. A death before a birth would fail each build of the marts."""
 
 
 @dataclass
