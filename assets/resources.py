@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pydantic import Field
 
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.process_settings import DerivationSettings
 from bardo_pipeline.storage.home import home_root, local_folder, owner_of_environment
 from bardo_pipeline.storage.projections.derivation_folders import HashBucket
@@ -60,8 +62,16 @@ class LazyStores:
         return DerivationContext.open(self.root, owner=self.owner)
 
     def parts(self, context: dg.AssetExecutionContext) -> list[Self]:
-        """Return the home limited to each hash bucket of the run's partitions; the whole home if these are all."""
+        """Return the home limited to each hash bucket of the run's partitions; the whole home if these are all.
+
+        Raises ConfigError if the assets have partitions and the run names none: Dagster fails at such a run later.
+        """
         is_divided = context.has_partition_key or context.has_partition_key_range
+        if BUCKET_COUNT > 1 and not is_divided:
+            raise ConfigError(
+                f"the run names none of the {BUCKET_COUNT} partitions (BARDO_BUCKETS): launch it from the UI with all "
+                f"partitions, or by Dagster's command with --tags '{json.dumps(ALL_BUCKETS)}'"
+            )
         if not is_divided or len(context.partition_keys) == BUCKET_COUNT:
             return [self]
         return [self._in_bucket(HashBucket(int(key), BUCKET_COUNT)) for key in context.partition_keys]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import dagster as dg
+from dagster._core.storage.tags import RETRY_NUMBER_TAG
 
 from assets.resources import ALL_BUCKETS
 
@@ -23,7 +24,7 @@ ACTIVE = [
     dg.DagsterRunStatus.CANCELING,
 ]
 PARTITIONED_JOBS = ("curator_job", "death_job", "dream_job")
-_ATTEMPTS_READ = 16  # attempts after which the pause has its maximum
+_RUNS_READ = 32  # at least the attempts after which the pause has its maximum, with two retries each
 
 
 def request_due(
@@ -31,8 +32,9 @@ def request_due(
 ) -> dg.RunRequest | dg.SkipReason:
     """Request a run for due work, unless a run of the job is active or an attempt has just ended.
 
-    An attempt is a run without success, or a run for the same work, which is due all the same. The run key is a hash
-    of the due work with the number of the attempt, so that a repeated look requests no second run.
+    An attempt is a run without success, or a run for the same work, which is due all the same. Dagster's own retries
+    of a run belong to its attempt. The run key is a hash of the due work with the number of earlier runs for it, so
+    that a repeated look requests no second run.
 
     Parameters
     ----------
@@ -64,11 +66,11 @@ def is_active(instance: dg.DagsterInstance, job_name: str) -> bool:
 
 def _attempts(instance: dg.DagsterInstance, job_name: str, key: str) -> tuple[int, datetime | None]:
     """Return the number of attempts since the last run that did its work, and when the newest one ended."""
-    records = instance.get_run_records(dg.RunsFilter(job_name=job_name), limit=_ATTEMPTS_READ)
+    records = instance.get_run_records(dg.RunsFilter(job_name=job_name), limit=_RUNS_READ)
     attempts = 0
     for record in records:
         run = record.dagster_run
         if run.status == dg.DagsterRunStatus.SUCCESS and run.tags.get(DUE_TAG) != key:
             break
-        attempts += 1
+        attempts += RETRY_NUMBER_TAG not in run.tags
     return attempts, records[0].update_timestamp if attempts else None

@@ -182,10 +182,14 @@ class Home:
 
     @classmethod
     def create(cls, root: Path, policy: Policy, now: datetime) -> Self:
-        """Create the home, or open the existing one without changing its home.json."""
+        """Create the home, or open the existing one without changing its home.json.
+
+        Raises StoreError if its folder cannot be made.
+        """
         if now.utcoffset() is None:
             raise ConfigError(f"the creation time of a home needs a time zone: {now}")
-        make_folder(root)
+        with writing_to(root, "name another folder"):
+            make_folder(root)
         if not (root / DESCRIPTION).exists():
             facts = {
                 "bucket_count": policy.log.bucket_count,
@@ -221,13 +225,16 @@ def _described(facts: Mapping[str, object]) -> bytes:
 
 
 @contextmanager
-def writing_to(path: Path) -> Iterator[None]:
-    """Raise StoreError (DiskFullError, ReadOnlyError), naming the path, for any OSError in the block."""
+def writing_to(path: Path, remedy: str = "look at its disk") -> Iterator[None]:
+    """Raise StoreError (DiskFullError, ReadOnlyError), naming the path, for any OSError in the block.
+
+    remedy: for an error whose number has none of its own
+    """
     try:
         yield
     except OSError as error:
         kind = DiskFullError if error.errno in _FULL else ReadOnlyError if error.errno in _READ_ONLY else StoreError
-        remedy = _REMEDIES.get(error.errno or 0, "look at its disk")
+        remedy = _REMEDIES.get(error.errno or 0, remedy)
         raise kind(f"{path} cannot be written ({error}): {remedy}, then try again") from error
 
 

@@ -55,8 +55,12 @@ GOLEMS, TICKS = 3, 120
 DELAY_SECONDS_MAX = 15.0
 """Longest time between the look that finds a run and the kill: some runs end before it, and new golems are dropped."""
 
+PAUSED_SECONDS_MAX = PATIENCE + LONGEST_PAUSE.total_seconds()
+"""Longest wait for a run: many kills of one work lengthen its pause."""
+
 SPENT = Vitality(economic=0.0, epistemic=0.5, stochastic=0.5, composite=0.0)
-BEGINNING = datetime(2024, 1, 1, tzinfo=UTC)
+BEGINNING = datetime(2023, 11, 1, tzinfo=UTC)
+"""When the golems are born: before their drawn records. A death before a birth would fail each build of the marts."""
 
 
 @dataclass
@@ -92,8 +96,7 @@ class DagsterKills:
             try:
                 while self.tally.kills.total() < count:
                     process = self._kill_one(process)
-                patience = PATIENCE + LONGEST_PAUSE.total_seconds()  # many kills of one work lengthen its pause
-                until(self._is_done, "completed work", self._log, patience)
+                until(self._is_done, "completed work", self._log, PAUSED_SECONDS_MAX)
             finally:
                 kill_all(process)
             self.tally.runs.update(run.status.value.lower() for run in self._instance.get_runs())
@@ -115,7 +118,7 @@ class DagsterKills:
             processes[:] = below(process.pid)  # the code server before the processes of runs
             return len(processes) > 1 and self._has_started_runs()
 
-        until(works, "a run", self._log)
+        until(works, "a run", self._log, PAUSED_SECONDS_MAX)
         time.sleep(self._random.uniform(0.0, DELAY_SECONDS_MAX))
         if not works():  # the run has ended meanwhile
             return process

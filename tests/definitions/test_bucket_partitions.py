@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.support.processes.forked_processes import CONTEXT
@@ -50,6 +52,9 @@ def run_partitions(folder: str) -> None:
             assert result.success
             return {e.partition for e in result.get_asset_materialization_events() if e.asset_key.path[0] == "dreams"}
 
+        with pytest.raises(ConfigError, match=r"BARDO_BUCKETS.* --tags '(.*)'") as refused:
+            partitions_of()
+        cure = json.loads(str(refused.value).split("'")[-2])
         for name in sorted(NAMES, reverse=True):
             assert partitions_of(partition_key=name) == {name}
             fresh = golems_with_decisions(root) - seen
@@ -57,7 +62,7 @@ def run_partitions(folder: str) -> None:
             seen |= fresh
         request = request_due(instance, "dream_job", ["due"], "a cycle closed", NOW)
         assert isinstance(request, dg.RunRequest)
-        assert partitions_of(tags=dict(request.tags)) == NAMES
+        assert partitions_of(tags=dict(request.tags)) == partitions_of(tags=cure) == NAMES
         assert golems_with_decisions(root) == seen
     assert not ALL_BUCKETS.keys() & tags_of("spool_job", "a file").keys(), "this job has no partitions"
 

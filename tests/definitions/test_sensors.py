@@ -125,10 +125,23 @@ class TestRequestDue:
             pause *= 2
         assert len(keys) == 3, "Dagster runs each key once"
 
-    def test_the_pause_has_a_maximum(self, instance: dg.DagsterInstance) -> None:
+    def test_the_retries_of_a_run_do_not_lengthen_the_pause(self, instance: dg.DagsterInstance) -> None:
+        request = self.request(instance)
+        for retry in ({}, {"dagster/retry_number": "1"}, {"dagster/retry_number": "2"}):
+            tried = request.with_replaced_attrs(tags={**request.tags, **retry})
+            launch(tried, "death_job", instance, dg.DagsterRunStatus.FAILURE)
+        assert isinstance(self.ask(instance, after=FIRST_PAUSE - timedelta(seconds=10)), dg.SkipReason)
+        again = self.request(instance, after=FIRST_PAUSE + timedelta(seconds=10))
+        assert again.run_key != request.run_key
+
+    @pytest.mark.parametrize("retries", [0, 2])
+    def test_the_pause_has_a_maximum(self, instance: dg.DagsterInstance, retries: int) -> None:
         for _ in range(12):
             request = self.request(instance, after=2 * LONGEST_PAUSE)
             launch(request, "death_job", instance, dg.DagsterRunStatus.FAILURE)
+            for number in range(retries):
+                tried = request.with_replaced_attrs(tags={**request.tags, "dagster/retry_number": str(number + 1)})
+                launch(tried, "death_job", instance, dg.DagsterRunStatus.FAILURE)
         assert isinstance(self.ask(instance, after=LONGEST_PAUSE - timedelta(seconds=10)), dg.SkipReason)
         assert isinstance(self.ask(instance, after=LONGEST_PAUSE + timedelta(seconds=10)), dg.RunRequest)
 

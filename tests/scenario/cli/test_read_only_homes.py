@@ -114,3 +114,13 @@ def test_a_backup_is_inspected_and_not_changed(without_marts: Home, tmp_path: Pa
     with pytest.raises(ReadOnlyError, match="is a backup"):
         Home.open(backup)
     assert tree(backup) == before
+
+
+@pytest.mark.row("X-9")
+def test_a_home_that_no_disk_holds_is_a_typed_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file / "home", Path("/proc/home")):
+        refused = bardo("golem", "birth", "g-1", "--owner", "me", "--at", "2026-01-01", home=folder, expect=2)
+        assert f"bardo: {folder} cannot be written" in refused
+        assert "name another folder" in refused
