@@ -287,7 +287,10 @@ class TextIndex:
         self._rebuild(key, [*docs, *kept], sources)
 
     def _rebuild(self, key: str, docs: Sequence[Doc], sources: Sequence[Shard]) -> None:
-        """Build a shard of these texts anew, with the vectors that these shards have."""
+        """Build a shard of these texts anew, with the vectors that these shards have; without a text drop it."""
+        if not docs:
+            self.drop([key])
+            return
         shard = Shard(key, self.dimension, edition=next(self._editions))
         shard.add(sorted(docs, key=lambda doc: doc.order), self.number_of, self.code_of)
         for source in sources:

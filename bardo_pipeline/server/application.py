@@ -223,7 +223,8 @@ class Application:
         )
         routes = [Route(path, self._counted(path, called), methods=methods.split()) for path, called, methods in listed]
         if tools_over_http is not None:
-            routes.append(Route("/mcp", tools_over_http, methods=["GET", "POST", "DELETE"]))
+            # GET would open a stream that never ends and, without sessions, never carries a message.
+            routes.append(Route("/mcp", tools_over_http, methods=["POST", "DELETE"]))
         return routes
 
     lifespans: tuple[Callable[[], Any], ...] = ()

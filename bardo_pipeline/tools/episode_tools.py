@@ -31,7 +31,7 @@ from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.consolidation import consolidated_ids
 from bardo_pipeline.tools.definition import Guidance, Tool
 from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
-from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
+from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_counts, text_fact
 
 TEXT_NAMES = ("text", "content", "utterance", "message", "statement", "summary")
 """Fields of an outcome that may hold the text of an episode without a reflection; the first present one counts."""
@@ -151,12 +151,7 @@ def store_together(
             episode_id=one.text_id,
             importance=text.importance,
             vector_dimension=one.dimension,
-            counts=WriteCounts(
-                counted=f"TextStored of golem {call.golem_id}",
-                before=one.count_before,
-                expected=one.count_before + int(one.is_new),
-                after=one.count_after,
-            ),
+            counts=text_counts(call.golem_id, one),
             estimated_retention_until=one.retained_until.isoformat(),
         )
         for (call, _), text, (one,) in zip(calls, texts, stored, strict=True)

@@ -26,7 +26,7 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.tools.definition import Guidance, Tool
 from bardo_pipeline.tools.schemas import Arguments, Label, Result, Statement, WriteCounts
-from bardo_pipeline.tools.tool_call import ToolCall, text_fact
+from bardo_pipeline.tools.tool_call import ToolCall, text_counts, text_fact
 
 
 class GetInsightsArguments(Arguments):
@@ -92,7 +92,9 @@ class ManageInsightResult(Result):
     confidence_before: float = Field(ge=0, le=1, description="Confidence before; 0 for a new insight.")
     confidence_after: float = Field(ge=0, le=1, description="Confidence after.")
     takes_effect: str = Field(description="at once, or when the open cycle closes, for an entry of the curator.")
-    counts: WriteCounts = Field(description="Operations on insights in the log before and after.")
+    counts: WriteCounts = Field(
+        description="Operations on insights in the log before and after; texts, for an ADD that is an UPVOTE."
+    )
 
 
 def _get(call: ToolCall, arguments: GetInsightsArguments) -> InsightsResult:
@@ -246,7 +248,8 @@ def _add(call: ToolCall, arguments: ManageInsightArguments) -> ManageInsightResu
         alike = next((i for i in before.values() if stored.upvote_of in i.text_ids), None)
         if alike is not None:
             after = alike.after("UPVOTE", call.at, call.context.policy)
-            counts = call.record([], f"UPVOTE insight {alike.insight_id}", counted="InsightManaged", beside=1)
+            call.record([], f"UPVOTE insight {alike.insight_id}", counted="InsightManaged", beside=1)
+            counts = text_counts(call.golem_id, stored)  # the vote is the text
             return _managed(alike.insight_id, "UPVOTE", alike.confidence, after.confidence, counts)
     start = call.context.policy.curator.confidence_insight
     fact = _fact(call, arguments, text_id, text_id=text_id, source="self", confidence=start)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
-from bardo_pipeline.derivation.memory.free_texts import known_insights
+from bardo_pipeline.derivation.memory.free_texts import Stored, known_insights
 from bardo_pipeline.errors import RecordError, StoreError, ToolError, UnknownGolemError
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
 from bardo_pipeline.events.life.events import ATTRIBUTE_OF, TEXTS, LifeEvent, life_event
@@ -171,6 +171,16 @@ class ToolCall:
     def lasted_ms(self, now: datetime) -> int:
         """Return the milliseconds from the beginning of the call to `now`."""
         return max(0, round((now - self.at).total_seconds() * 1_000))
+
+
+def text_counts(golem_id: str, stored: Stored) -> WriteCounts:
+    """Return the number of a golem's texts before and after one was stored."""
+    return WriteCounts(
+        counted=f"TextStored of golem {golem_id}",
+        before=stored.count_before,
+        expected=stored.count_before + int(stored.is_new),
+        after=stored.count_after,
+    )
 
 
 def json_text(value: Any, name: str) -> str:

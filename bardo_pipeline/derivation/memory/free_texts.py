@@ -322,11 +322,13 @@ def searched_count(context: DerivationContext, golem_id: str, *, now: datetime) 
     """Return the numbers of episodes and of insights that a search of a golem compares, derived ones included."""
     with shared_texts(context, now) as held:
         derived = held.derived(context)
-        rows = [table[golem_id].num_rows if golem_id in table else 0 for table in (derived.episodes, derived.entries)]
+        rows = [derived.episodes[golem_id].num_rows if golem_id in derived.episodes else 0, 0]
+        if golem_id in derived.entries:
+            rows[1] = derived.entries[golem_id]["status"].to_pylist().count("active")
         code_of = held.index.code_of
         for view in held.index.views([golem_id]):
-            insights = int(np.count_nonzero(has_facet(view, "sort", ["insight"], code_of)))
-            rows = [rows[0] + view.size - insights, rows[1] + insights]
+            of_insights = int(np.count_nonzero(has_facet(view, "sort", ["insight"], code_of)))
+            rows = [rows[0] + view.size - of_insights, rows[1] + len(held.insights(context, golem_id))]
     return rows[0], rows[1]
 
 

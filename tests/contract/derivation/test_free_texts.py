@@ -28,6 +28,7 @@ from bardo_pipeline.errors import QueryError, RecordError
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.experience.stored_text import StoredText, stored_text
 from bardo_pipeline.events.life.events import LifeEvent, golem_name, life_event
+from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW, copy_home
@@ -262,16 +263,32 @@ def test_threads_that_store_at_once_share_commits_and_count_their_own_texts(root
     assert contexts[2].log.texts()[1].num_rows == 8
 
 
-def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:
-    place = opened(tmp_path / "home")
-    generations = [
+def lineage(count: int) -> list[tuple[str, Part]]:
+    """Golem and birth of each generation of a lineage whose deaths leave bundles."""
+    return [
         born(
             lineage_id="line", generation=n, owner_id="owner-1", founding=Founding(), market="m", market_hash="-",
             derivation_id="d", policy=SMALL, bundle_hash="b" * 64 if n else None,
             predecessor_id=golem_name("line", n - 1) if n else None,
         )
-        for n in range(3)
+        for n in range(count)
     ]  # fmt: skip
+
+
+def test_a_text_that_is_later_than_a_death_does_not_cross_it_and_hinders_no_question(tmp_path: Path) -> None:
+    place, ((founder, birth_of_founder), (heir, birth_of_heir)) = opened(tmp_path / "home"), lineage(2)
+    place.log.record([life_event(founder, NOW - timedelta(days=30), birth_of_founder)], NOW)
+    context = DerivationContext.open(place.home.root)
+    store(context, stored_text(SLIP), golem=founder, hours=1)  # as of the machine's clock, in a market of the past
+    place.log.record([died(9, founder), life_event(heir, NOW, birth_of_heir)], NOW)
+    assert search_texts(context, "the swap", now=NOW, golem_ids=[heir]).hits == ()
+    assert [hit.golem_id for hit in search_texts(context, "the swap", now=NOW).hits] == [founder]
+    store(context, stored_text(SLIP), golem=heir, hours=2)
+    assert [hit.golem_id for hit in search_texts(context, "the swap", now=NOW, golem_ids=[heir]).hits] == [heir]
+
+
+def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:
+    place, generations = opened(tmp_path / "home"), lineage(3)
     founder, heir, late = (golem_id for golem_id, _ in generations)
     place.log.record([life_event(founder, NOW - timedelta(days=30), generations[0][1])], NOW)
     context = altered_context(place.home.root, crossing=3)

@@ -107,6 +107,8 @@ def test_an_insight_that_is_stated_already_gets_an_upvote(home: ToolHome) -> Non
     home.wait(minutes=1)
     again = add(home, "Gas is cheapest between 2 and 5 in the morning, UTC.", "gas_timing")
     assert (again.operation, again.insight_id, again.confidence_after) == ("UPVOTE", first.insight_id, 0.7)
+    assert again.counts.counted == f"TextStored of golem {home.golem}", "the vote is the text of the second call"
+    assert (again.counts.before, again.counts.expected, again.counts.after) == (1, 2, 2)
     result = home.call("memory_get_insights")
     assert (result.total, result.insights[0].confidence, result.insights[0].upvotes) == (1, 0.7, 1)
 
@@ -167,6 +169,7 @@ def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> 
     result = home.call("memory_search", query="How long to wait until prices revert?", store="insights")
     assert result.document() == result.model_dump(mode="json")
     assert [(hit.id, hit.content) for hit in result.results] == [(added.insight_id, insight.content)]
+    assert result.total_insights_searched == 1, "the old and the new words are one insight"
 
 
 def test_insights_are_filtered_and_ordered(home: ToolHome) -> None:
@@ -224,6 +227,8 @@ def test_an_entry_that_is_not_active_is_no_insight_and_is_not_exported(two_owner
     assert active
     assert active.keys() < {row["entry_id"] for row in rows}, "some entries are not active"
     assert {insight.id for insight in home.call("memory_get_insights", limit=1_000).insights} == active.keys()
+    searched = home.call("memory_search", query="gas", store="insights")
+    assert searched.total_insights_searched == len(active)
     exported = home.call("memory_export_grimoire", min_confidence=0.0)
     archived = json.loads(Path(exported.path).read_text())["grimoire"]["insights"]
     assert sorted(insight["content"] for insight in archived) == sorted(active.values())

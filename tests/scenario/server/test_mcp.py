@@ -93,6 +93,9 @@ def test_tools_over_streamable_http_write_for_the_owner_of_the_token(two_owners_
         refused = asyncio.run(use_over_http(server.url, server.tokens[PEARL], store_as_foreigner))
         assert refused.is_error
         assert refused.structured_content["error"] == "UnknownGolemError"
+        sent = {"authorization": f"Bearer {server.tokens[CORAL]}", "accept": "text/event-stream"}
+        with httpx2.stream("GET", f"{server.url}/mcp", headers=sent) as stream:
+            assert stream.status_code == 405, "an open stream would hold one of the server's connections"
         closed = httpx2.post(f"{server.url}/mcp", headers={"authorization": "Bearer bardo_wrong"}, json={})
         assert closed.status_code == 401
     assert found["strategies"][0]["parameters"] == {"width": 3}
