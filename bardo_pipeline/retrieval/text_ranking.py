@@ -72,7 +72,7 @@ def retained_of(
     return np.where(is_insight, confidence, worth * retention(age, strength))
 
 
-def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy: Policy) -> list[Doc]:
+def crossing(view: View, died_us: int, closed_us: int, code_of: Mapping[str | None, int], policy: Policy) -> list[Doc]:
     """Return the texts that an heir receives: the most retained ones at death, attenuated (INH S7.2: x 0.85).
 
     Insights compete by confidence, other texts by retention; texts that only confirm another one
@@ -80,11 +80,12 @@ def crossing(view: View, died_us: int, code_of: Mapping[str | None, int], policy
 
     Parameters
     ----------
-    died_us : moment of death in UTC microseconds; later texts do not cross
+    died_us : moment of death in UTC microseconds, from which age counts
+    closed_us : moment in UTC microseconds until which the memory was open; later texts do not cross
     """
     is_insight = has_facet(view, "sort", ["insight"], code_of)
     retained = retained_of([view], is_insight, {view.key: died_us}, policy)
-    rows = np.flatnonzero(_standing(view) & (view.at_us[: view.size] <= died_us))
+    rows = np.flatnonzero(_standing(view) & (view.at_us[: view.size] <= closed_us))
     best = rows[np.lexsort((-rows, -np.round(retained[rows], 9)))][: policy.search.crossing]
     factor = policy.inheritance.attenuation
     return [

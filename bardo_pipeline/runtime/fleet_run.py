@@ -57,6 +57,7 @@ from bardo_pipeline.runtime.public_beliefs import PublicBeliefs
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run_settings import Ending, Heir, Progress, Run
 from bardo_pipeline.runtime.sibling_notes import SiblingNotes
+from bardo_pipeline.storage.log.protocol import RUN_WRITER
 
 
 class FleetRun(Cohort):
@@ -278,7 +279,11 @@ class FleetRun(Cohort):
         records = records_of(replace(chunk, mutations=self._mutations(chunk.out), interventions=in_force))
         self.segment += 1
         self.context.log.append(
-            records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock(), simulated=True
+            records,
+            writer=f"{RUN_WRITER}{self.run.name}",
+            segment=self.segment,
+            recorded_at=self.clock(),
+            simulated=True,
         )
         self.records += records.num_rows
         self.entries += count_entries(records)

@@ -21,6 +21,7 @@ from bardo_pipeline.runtime.death_process import DeathProcess
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.run_settings import COMMIT_CHUNKS, Ending, Progress, Run
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.log.protocol import RUN_WRITER
 
 LANED_GOLEMS_MIN = 129
 """Golems from which on a run has lanes; the deaths of a smaller fleet take about a second."""
@@ -73,7 +74,7 @@ class LanedRun(FleetRun):
 
     def __init__(self, context: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
         super().__init__(context, run, clock)
-        self.segment = max(context.log.last_segment(f"run-{run.name}"), 0)  # the order may differ now
+        self.segment = max(context.log.last_segment(f"{RUN_WRITER}{run.name}"), 0)  # the order may differ now
         self._lanes: list[_Lane] = []
         self._dead: deque[_Dead] = deque()
         self._batch: list[_Dead] = []

@@ -61,7 +61,7 @@ class SharedTexts:
     _insights: dict[str, tuple[tuple[int, int], dict[str, KnownInsight]]] = field(default_factory=dict)
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
     _lives: tuple[int, int] = (0, 0)  # deaths and births from which `_heirs` is made
-    _heirs: list[tuple[int, str, str, int]] = field(default_factory=list)  # generation, heir, predecessor, its death
+    _heirs: list[tuple[int, str, str, int, int]] = field(default_factory=list)  # generation, heir, dead, death, close
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
@@ -116,20 +116,23 @@ class SharedTexts:
     def _inherit(self, context: DerivationContext, now: datetime) -> None:
         """Give each heir the texts that cross the death of its predecessor, elders first.
 
-        An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then.
+        An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then. A death by
+        silence lies at the last record, but the memory is open until it is declared: texts told between them cross.
         """
         whole = context.whole
         deaths, births = whole.life("DeathDeclared"), whole.life("GolemBorn")
         if (deaths.num_rows, births.num_rows) != self._lives:
-            died = dict(zip(deaths["golem_id"].to_pylist(), micros(deaths, "observed_at").tolist(), strict=True))
+            observed_us, declared_us = (micros(deaths, name) for name in ("observed_at", "recorded_at"))
+            ends = np.stack([observed_us, np.maximum(observed_us, declared_us)], axis=1).tolist()
+            died = dict(zip(deaths["golem_id"].to_pylist(), ends, strict=True))
             born = birth_rows(whole)
             self._heirs = sorted(
-                (birth["generation"], heir, birth["predecessor_id"], died[birth["predecessor_id"]])
+                (birth["generation"], heir, birth["predecessor_id"], *died[birth["predecessor_id"]])
                 for heir, birth in born.items()
                 if birth["bundle_hash"] is not None and birth["predecessor_id"] in died
             )
             self._lives = deaths.num_rows, births.num_rows
-        for _, heir, dead, died_us in self._heirs:
+        for _, heir, dead, died_us, closed_us in self._heirs:
             state = (died_us, len(self.index.rows(dead)))
             if self._inherited.get(heir, (died_us, 0)) == state:
                 continue
@@ -137,7 +140,7 @@ class SharedTexts:
                 self.embed_all(whole, [dead], now)
             self.vote(whole, [dead])
             (view,) = self.index.views([dead])
-            self.index.inherit(heir, dead, crossing(view, died_us, self.index.code_of, context.policy))
+            self.index.inherit(heir, dead, crossing(view, died_us, closed_us, self.index.code_of, context.policy))
             self._inherited[heir] = state
 
     def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:

@@ -324,7 +324,8 @@ def _above(measure: str, value: float, limit: float, text: str) -> Iterator[Faul
 
 def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     limits, living = policy.health, health.golems.born - health.golems.dead - health.golems.waiting
-    silent_seconds = (health.silent_seconds or 0) if living else 0
+    awaited = health.intake.awaited_at if living else None
+    silent_seconds = 0.0 if awaited is None else (health.at - awaited).total_seconds()
     yield from _above("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` commits their records")
     yield from _above(
         "spool.age", health.spool.oldest_seconds or 0, limits.spool_seconds_max,

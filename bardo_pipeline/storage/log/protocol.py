@@ -20,6 +20,9 @@ from bardo_pipeline.storage.log.stream_heads import TickRange
 DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade"})
 """Kinds of life events that decide which records of their golem are admitted."""
 
+RUN_WRITER = "run-"
+"""Beginning of the names of writers that are runs of fleets in past markets."""
+
 LINK_TYPE = pa.struct(
     [
         required("number", pa.int64()),

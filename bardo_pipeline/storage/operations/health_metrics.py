@@ -26,6 +26,7 @@ from bardo_pipeline.storage.intake.spool_folder import TAKING, never_taken, show
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, read_limits
 from bardo_pipeline.storage.leases import lease_path, stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import RUN_WRITER
 
 _COMMITS_FIRST = 8  # commits read at first; the number grows fourfold until they span the period
 
@@ -67,11 +68,14 @@ class Journal:
 class Intake:
     """Figures of the newest records of the log.
 
-    recorded_at: commit time of the newest record. event_at: newest event time of recent records. An empty log has
-    neither (None). minute, hour, day: number of records committed in the last 60 s, hour and day.
+    recorded_at: commit time of the newest record. awaited_at: that of the newest record that no run of a past market
+    wrote, None without one; a run ends, so nothing is awaited of its golems. event_at: newest event time of recent
+    records. An empty log has none of them (None). minute, hour, day: number of records committed in the last 60 s,
+    hour and day.
     """
 
     recorded_at: datetime | None
+    awaited_at: datetime | None
     event_at: datetime | None
     minute: int
     hour: int
@@ -143,29 +147,31 @@ def backlog(paths: Iterable[Path], now: datetime) -> Backlog:
 
 def intake(log: EventLog, now: datetime) -> Intake:
     """Count the log's recent records; costs time in proportion to the last day's records."""
-    recorded, observed = _taken_since(log, now - timedelta(days=1))
+    rows = _taken_since(log, now - timedelta(days=1))
+    recorded, awaited = rows["recorded_at"], pc.invert(pc.starts_with(rows["writer"], RUN_WRITER))
 
     def since(age: timedelta) -> int:
         return int(pc.sum(pc.greater(recorded, pa.scalar(now - age, MOMENT))).as_py() or 0)
 
     return Intake(
         recorded_at=pc.max(recorded).as_py(),
-        event_at=pc.max(observed).as_py(),
+        awaited_at=pc.max(recorded.filter(awaited)).as_py(),
+        event_at=pc.max(rows["observed_at"]).as_py(),
         minute=since(timedelta(minutes=1)),
         hour=since(timedelta(hours=1)),
         day=since(timedelta(days=1)),
     )
 
 
-def _taken_since(log: EventLog, moment: datetime) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return commit times and event times of all records since a time, and of at least one older record if any."""
+def _taken_since(log: EventLog, moment: datetime) -> pa.Table:
+    """Return writers, commit times and event times of all records since a time, and of an older record if any."""
     newest, back = log.version, _COMMITS_FIRST
     while True:
         since = newest - back
-        rows = log.read_cycles(["recorded_at", "observed_at"], since if since > 0 else None)
+        rows = log.read_cycles(["writer", "recorded_at", "observed_at"], since if since > 0 else None)
         oldest = pc.min(rows["recorded_at"]).as_py()
         if since <= 0 or (oldest is not None and oldest < moment):
-            return rows["recorded_at"], rows["observed_at"]
+            return rows
         back *= 4
 
 

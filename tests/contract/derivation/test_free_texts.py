@@ -287,6 +287,16 @@ def test_a_text_that_is_later_than_a_death_does_not_cross_it_and_hinders_no_ques
     assert [hit.golem_id for hit in search_texts(context, "the swap", now=NOW, golem_ids=[heir]).hits] == [heir]
 
 
+def test_a_text_between_the_last_record_and_the_declared_death_crosses(tmp_path: Path) -> None:
+    place, ((founder, birth_of_founder), (heir, birth_of_heir)) = opened(tmp_path / "home"), lineage(2)
+    place.log.record([life_event(founder, NOW - timedelta(days=30), birth_of_founder)], NOW)
+    context = DerivationContext.open(place.home.root)
+    store(context, stored_text(SLIP), golem=founder, hours=1)  # behind its last record, before its silence is declared
+    place.log.record([died(9, founder), life_event(heir, NOW, birth_of_heir)], NOW + timedelta(hours=3))
+    hits = search_texts(context, "the swap", now=NOW, golem_ids=[heir]).hits
+    assert [(hit.text, hit.origin_golem_id) for hit in hits] == [(SLIP, founder)]
+
+
 def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:
     place, generations = opened(tmp_path / "home"), lineage(3)
     founder, heir, late = (golem_id for golem_id, _ in generations)

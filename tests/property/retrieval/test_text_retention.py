@@ -42,15 +42,15 @@ def test_age_counts_from_the_last_tick_of_the_own_golem(own: int, other: int) ->
 
 
 @pytest.mark.row("MEM-9")
-@given(st.integers(0, 9))
-def test_texts_after_a_death_do_not_cross_it(died: int) -> None:
-    index = index_of({"g-0": list(range(10))})
-    crossed = crossing(index.views(["g-0"])[0], died * DAY_US, index.code_of, POLICY)
-    assert [doc.at_us // DAY_US for doc in crossed] == list(range(died + 1))
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_texts_after_the_close_of_a_memory_do_not_cross_the_death(died: int, later: int) -> None:
+    index, closed = index_of({"g-0": list(range(10))}), min(died + later, 9)
+    crossed = crossing(index.views(["g-0"])[0], died * DAY_US, closed * DAY_US, index.code_of, POLICY)
+    assert [doc.at_us // DAY_US for doc in crossed] == list(range(closed + 1))
 
 
 def test_words_that_an_edit_replaced_do_not_cross_a_death() -> None:
     index = index_of({"g-0": [0, 1, 2]})
     index.withdraw("g-0", ["g-0/1", "g-1/1"])
-    crossed = crossing(index.views(["g-0"])[0], 9 * DAY_US, index.code_of, POLICY)
+    crossed = crossing(index.views(["g-0"])[0], 9 * DAY_US, 9 * DAY_US, index.code_of, POLICY)
     assert [doc.doc_id for doc in crossed] == ["g-0/0", "g-0/2"]

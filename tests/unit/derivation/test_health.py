@@ -211,6 +211,15 @@ def test_silence_is_a_fault_only_while_a_golem_is_alive(small_home: Path, home: 
     assert "log.silence" in measures(stores, later)
 
 
+def test_golems_that_outlive_a_finished_run_are_no_silence(half_lived: Path) -> None:
+    stores = DerivationContext.open(half_lived)
+    later = NOW + timedelta(hours=1)
+    health = health_of(stores, later)
+    assert health.golems.born > health.golems.dead
+    assert (health.intake.awaited_at, health.silent_seconds) == (None, 3600.0)
+    assert "log.silence" not in measures(stores, later)
+
+
 def test_a_gap_is_a_fault_until_it_is_filled(home: Home) -> None:
     stores = DerivationContext.open(home.root)
     rows = records(10, golems=1)
