@@ -20,7 +20,7 @@ def show_library(facts: Mapping[str, Any]) -> None:
     title = (
         f"Library of {facts['owner_id']}: {facts['total']} entries, {len(facts['playbooks'])} playbooks of dead golems"
     )
-    print_table(title, ["entry", "", "kind", "trust", "by", "borne out", "text"], cells)
+    print_table(title, ["entry", "†", "kind", "trust", "by", "borne out", "text"], cells)
     kit_rows = [
         (k["kit_id"], k["name"], "published" if k["is_published"] else "proposed", len(k["entry_ids"]),
          len(k["proposed_ids"]), len(k["golem_ids"]))
