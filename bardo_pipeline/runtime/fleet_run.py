@@ -278,13 +278,8 @@ class FleetRun(Cohort):
         in_force = lists_by_place("active_interventions", due_rows, chunk.out)
         records = records_of(replace(chunk, mutations=self._mutations(chunk.out), interventions=in_force))
         self.segment += 1
-        self.context.log.append(
-            records,
-            writer=f"{RUN_WRITER}{self.run.name}",
-            segment=self.segment,
-            recorded_at=self.clock(),
-            simulated=True,
-        )
+        writer = f"{RUN_WRITER}{self.run.name}"
+        self.context.log.append(records, writer=writer, segment=self.segment, recorded_at=self.clock(), simulated=True)
         self.records += records.num_rows
         self.entries += count_entries(records)
         self._curate(records, dead)

@@ -230,7 +230,7 @@ def test_authors_without_a_score_and_beyond_the_quota_are_refused(tmp_path: Path
 
 
 def test_a_relay_refuses_posts_that_it_did_not_sign(tmp_path: Path) -> None:
-    with relay(tmp_path / "relay.db", registry=registry(tmp_path, STRANGER)) as (url, _):
+    with relay(tmp_path / "relay.db", registry=registry(tmp_path, STRANGER), by_command=True) as (url, _):
         (post,) = put(LetheClient(url), STRANGER, [belief("a")])
         forged = {"purpose": "death", "content": post.content.decode(), "signature": "7"}
         for place, body, status in (

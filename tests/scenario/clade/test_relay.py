@@ -26,7 +26,7 @@ def client(url: str, secret: CladeSecret = OURS) -> RelayClient:
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with relay(tmp_path_factory.mktemp("relay") / "relay.db") as (url, _):
+    with relay(tmp_path_factory.mktemp("relay") / "relay.db", by_command=True) as (url, _):
         yield url
 
 

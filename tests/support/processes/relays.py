@@ -30,7 +30,7 @@ serve_relay(Path(database), settings, clock=clock, on_ready=lambda url: print(ur
 
 @contextmanager
 def relay(
-    database: Path, port: int = 0, clock: datetime | None = None, registry: Path | None = None
+    database: Path, port: int = 0, clock: datetime | None = None, registry: Path | None = None, by_command: bool = False
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run a relay over a database as `bardo relay` does; yield its address and its process, which is killed at the end.
 
@@ -40,9 +40,13 @@ def relay(
     ----------
     clock : the time that stands still for the relay; None for the wall clock
     registry : file of its verified authors
+    by_command : run `bardo relay` itself
     """
     facts = (str(database), str(port), "" if registry is None else str(registry), clock.isoformat() if clock else "")
     words = [sys.executable, "-c", _SERVED, *facts]
+    if by_command:
+        words = [sys.executable, "-m", "bardo_pipeline.cli.app", "relay", str(database), "--port", str(port)]
+        words += [] if registry is None else ["--registry", str(registry)]
     process = subprocess.Popen(
         words, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
     )
