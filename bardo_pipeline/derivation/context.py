@@ -74,6 +74,7 @@ class DerivationContext:
     bucket: HashBucket | None = None
     _life: pa.Table | None = field(default=None, init=False)
     _life_seen: int | None = field(default=None, init=False)
+    _is_held: bool = field(default=False, init=False)
     _life_of: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _current: tuple[pa.Table | None, dict[str | None, InForce]] = field(default_factory=lambda: (None, {}), init=False)
     _born: tuple[pa.Table | None, frozenset[str]] = field(default=(None, frozenset()), init=False)
@@ -162,7 +163,7 @@ class DerivationContext:
 
     def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
         """Return life events of one kind, of all golems or of these. Repeated calls read only new events."""
-        version = self.source.life_version
+        version = self._life_seen if self._is_held else self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
             if self._life is not None and not fresh.num_rows:  # only frequent kinds were added
@@ -181,6 +182,15 @@ class DerivationContext:
         if golems is None:
             return events
         return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+
+    @contextmanager
+    def held_life(self) -> Iterator[None]:
+        """Inside the block, `life` returns no event that is recorded after the first call."""
+        self._is_held = self._life_seen is not None
+        try:
+            yield
+        finally:
+            self._is_held = False
 
     def golem_ids(self) -> frozenset[str]:
         """Return the golems that were born; cached until a life event is read."""

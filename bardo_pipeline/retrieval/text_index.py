@@ -30,6 +30,8 @@ FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 STORED = tuple(StoredText.model_fields)
 """Names of the fields of a text's event."""
 
+_TEXT_PLACE = STORED.index("text")
+
 
 class Doc(NamedTuple):
     """A text to index.
@@ -64,6 +66,12 @@ class Doc(NamedTuple):
     def stored(self) -> dict[str, Any]:
         """Fields of the text's event by name."""
         return dict(zip(STORED, self.values, strict=True))
+
+    @property
+    def stored_text(self) -> str:
+        """Words of the text's event, with the speaker."""
+        text: str = self.values[_TEXT_PLACE]
+        return text
 
     @property
     def at(self) -> datetime:

@@ -126,7 +126,7 @@ def text_rows(
 
     def describe(row: int) -> tuple[str, str, str, str]:
         doc = view.docs[row]
-        return doc.doc_id, view.key, doc.sort, doc.stored["text"]
+        return doc.doc_id, view.key, doc.sort, doc.stored_text
 
     doc = np.arange(start, start + view.size)
     return {

@@ -11,13 +11,14 @@ owners do not show in a score. Source: TOOLS (memory_search); ADR 0080, 0095.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, products
+from bardo_pipeline.retrieval.exact_vectors import SHARED_FROM, STEPS, cosine_steps, products
 from bardo_pipeline.retrieval.postings import Int32Array, Occurrences, occurrences
 from bardo_pipeline.retrieval.text_index import LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
@@ -102,30 +103,48 @@ def relevance(
     number_of : numbers of the known words
     product : of the vector of the question, as `Scope.unnamed` returns it, with each text
     """
+    return _combined(scope, _word_scores(scope, number_of, question, policy), product, policy)
+
+
+def relevances(
+    scope: Scope, number_of: dict[str, int], questions: Sequence[str], product: Float32Array, policy: Policy
+) -> list[Float64Array]:
+    """Return the `relevance` of each question; two threads share the questions if the scope is large.
+
+    Parameters
+    ----------
+    product : of each question [questions, texts]
+    """
+    words = [_word_scores(scope, number_of, question, policy) for question in questions]
+    if scope.size < SHARED_FROM:
+        return [_combined(scope, of_words, row, policy) for of_words, row in zip(words, product, strict=True)]
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda of_words, row: _combined(scope, of_words, row, policy), words, product))
+
+
+def _combined(scope: Scope, words: _WordScores, product: Float32Array, policy: Policy) -> Float64Array:
+    """Return the relevance of all texts for a question. words: its scores, which are overwritten."""
     rules = policy.search
-    words = _word_scores(scope, number_of, question, policy)
+    total = 1.0 + rules.before + rules.behind + rules.session + rules.speaker + _FAINT
     steps = cosine_steps(product, scope.views[0].vectors.shape[1])
-    own = _scaled(words.own, words.ideal * rules.words_matched)
-    own *= rules.words
-    excess = _scaled(_excess(steps), rules.likeness * STEPS)
-    excess *= 1.0 - rules.words
-    own[:-1] += excess
+    own = _scaled(words.own, words.ideal * rules.words_matched, rules.words)
+    own[:-1] += _scaled(_excess(steps), rules.likeness * STEPS, 1.0 - rules.words)
     score = own.take(scope.before)
     score *= rules.before
-    behind = own.take(scope.after)
-    behind *= rules.behind
-    score += behind
+    beside = own.take(scope.after)
+    beside *= rules.behind
+    score += beside
     score += own[:-1]
     score[scope.lone] += 0.5 * (rules.before + rules.behind) * own[scope.lone]
     if scope.session_count:
-        score += (rules.session * _scaled(words.of_session)).take(scope.session)
+        score += _scaled(words.of_session, 0.0, rules.session).take(scope.session, out=beside, mode="clip")
     if words.by_named:
         score[np.unique(np.concatenate(words.by_named))] += rules.speaker
     score *= scope.weight
     faint = np.maximum(steps, 0.0, out=steps)
     faint *= _FAINT / STEPS
     score += faint
-    score /= 1.0 + rules.before + rules.behind + rules.session + rules.speaker + _FAINT
+    score /= total
     return score
 
 
@@ -139,10 +158,10 @@ def _excess(steps: Float64Array) -> Float64Array:
     return np.maximum(excess, 0.0, out=excess)
 
 
-def _scaled(scores: Float64Array, least: float = 0.0) -> Float64Array:
-    """Divide scores by the greatest of them, or by `least` if it is greater, and return them."""
+def _scaled(scores: Float64Array, least: float, share: float) -> Float64Array:
+    """Scale scores so that the greatest of them, or `least` if it is greater, becomes `share`, and return them."""
     greatest = max(float(scores.max(initial=0.0)), least)
-    return np.divide(scores, greatest, out=scores) if greatest > 0.0 else scores
+    return np.multiply(scores, share / greatest, out=scores) if greatest > 0.0 else scores
 
 
 def _neighbours(views: Sequence[View], count: int, side: str) -> Int64Array:

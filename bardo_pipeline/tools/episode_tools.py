@@ -273,7 +273,7 @@ def _derived_hit(hit: SearchRow) -> MemoryHit:
 
 def _metadata(text: HeldText) -> dict[str, JsonValue]:
     """Return the fields of a stored text beside the text itself."""
-    fields = {name: _plain(value) for name, value in text.stored.items() if name != "text"}
+    fields = {n: v if v is None or type(v) is str else _plain(v) for n, v in text.stored.items() if n != "text"}
     return fields | {"observed_at": text.at.isoformat(), "origin_golem_id": text.origin_golem_id}
 
 

@@ -356,7 +356,7 @@ def _hit(
         golem_id=view.key,
         origin_golem_id=doc.origin or view.key,
         sort=doc.sort,
-        text=doc.stored["text"],
+        text=doc.stored_text,
         observed_at=doc.at,
         relevance=float(relevant[row]),
         retained=float(retained[row]),

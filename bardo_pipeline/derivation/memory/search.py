@@ -14,16 +14,23 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import require_born
 from bardo_pipeline.derivation.memory.ask import check_derived
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts, asked_of, entry_rows, episode_rows
-from bardo_pipeline.derivation.memory.shared_texts import SharedTexts, held_state, last_ticks, shared_texts
+from bardo_pipeline.derivation.memory.shared_texts import (
+    SharedTexts,
+    held_selections,
+    held_state,
+    last_ticks,
+    shared_texts,
+)
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.hybrid_search import SEARCH_SCHEMA, Candidates, Filters, Rows, SearchRow
 from bardo_pipeline.retrieval.text_ranking import text_rows
-from bardo_pipeline.retrieval.text_scoring import Scope, relevance
+from bardo_pipeline.retrieval.text_scoring import Scope, relevance, relevances
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 
 STORES = ("entries", "episodes", "both")
@@ -63,13 +70,14 @@ def search(
     _check(context, store, golem_id, selection.filters, count)
     with shared_texts(context, now) as texts:
         scope, candidates = _opened_selection(context, texts, selection, now)
-        numbers, product = texts.index.number_of, texts.compared.get((id(scope), text))
-        vectors = texts.vectors_of(context, [scope.unnamed(text, numbers)])
+        numbers, relevant = texts.index.number_of, texts.compared.get((id(scope), text))
+        if scope.size and relevant is None:
+            vectors = texts.vectors_of(context, [scope.unnamed(text, numbers)])
     if not scope.size:
         return []
-    if product is None:
-        (product,) = scope.products(vectors)
-    return candidates.best(relevance(scope, numbers, text, product, context.policy), count)
+    if relevant is None:
+        relevant = relevance(scope, numbers, text, scope.products(vectors)[0], context.policy)
+    return candidates.best(relevant, count)
 
 
 def search_table(rows: Sequence[SearchRow]) -> pa.Table:
@@ -90,7 +98,7 @@ class QuestionGroup(NamedTuple):
 def compared_in_advance(
     context: DerivationContext, groups: Sequence[QuestionGroup], *, now: datetime
 ) -> Iterator[None]:
-    """Compare questions with the texts in their scope in one matrix product, for the searches inside the block.
+    """Compare questions with the texts in their scope together, for the searches inside the block.
 
     A search takes the result of its question if it compares the same texts, and else compares alone, with the same
     result. The searches read the texts that are recorded when the block begins.
@@ -103,14 +111,13 @@ def compared_in_advance(
             unnamed.append([scopes[-1].unnamed(question, texts.index.number_of) for question in group.questions])
         texts.vectors_of(context, [question for questions in unnamed for question in questions])
         vectors = [texts.vectors_of(context, questions) for questions in unnamed]
-    compared = {
-        (id(scope), question): product
-        for group, scope, of_group in zip(groups, scopes, vectors, strict=True)
-        for question, product in zip(group.questions, scope.products(of_group), strict=True)
-    }
+    compared, numbers = dict[tuple[int, str], Float64Array](), texts.index.number_of
+    for group, scope, of_group in zip(groups, scopes, vectors, strict=True):
+        relevant = relevances(scope, numbers, group.questions, scope.products(of_group), context.policy)
+        compared |= {(id(scope), question): row for question, row in zip(group.questions, relevant, strict=True)}
     texts.compared |= compared
     try:
-        with held_state(texts):
+        with held_state(texts), context.held_life():
             yield
     finally:
         for key in compared:
@@ -154,6 +161,18 @@ def _opened_selection(
     context: DerivationContext, texts: SharedTexts, selection: _Selection, now: datetime
 ) -> tuple[Scope, Candidates]:
     """Return the texts that a search compares, and the rows from which it chooses; kept until one of them changes."""
+    held = held_selections(texts)
+    if held is not None and selection in held:
+        return held[selection]
+    opened = _selected(context, texts, selection, now)
+    if held is not None:
+        held[selection] = opened
+    return opened
+
+
+def _selected(
+    context: DerivationContext, texts: SharedTexts, selection: _Selection, now: datetime
+) -> tuple[Scope, Candidates]:
     keys = _keys(context, texts, selection, now)
     cycles, votes = context.projections.growing("cycles"), context.whole.life("InsightManaged").num_rows
     state = (votes, texts.derived(context).edition, cycles.table.version, cycles.turn, context.left_out())

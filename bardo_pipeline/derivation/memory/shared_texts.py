@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.arrays import Float32Array
+from bardo_pipeline.arrays import Float32Array, Float64Array
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import ancestors, birth_rows, predecessors
 from bardo_pipeline.derivation.memory.derived_texts import DerivedTexts
@@ -49,7 +49,7 @@ class SharedTexts:
 
     key: of the context. version: of the life events in it. fresh: golems with texts that `embed_stored` has not read
     yet. embedding: held by the thread that embeds, which may take `mutex` then; the holder of `mutex` never waits for
-    it. compared: products computed in advance, by the scope's id and the question.
+    it. compared: relevance computed in advance, by the scope's id and the question.
     """
 
     key: tuple[str, ...]
@@ -66,7 +66,7 @@ class SharedTexts:
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
     _candidates: OrderedDict[Hashable, tuple[Hashable, Scope, Candidates]] = field(default_factory=OrderedDict)
-    compared: dict[tuple[int, str], Float32Array] = field(default_factory=dict)
+    compared: dict[tuple[int, str], Float64Array] = field(default_factory=dict)
     mutex: RLock = field(default_factory=RLock)
 
     def golem_ids(self) -> list[str]:
@@ -278,11 +278,16 @@ _local = local()
 @contextmanager
 def held_state(texts: SharedTexts) -> Iterator[None]:
     """Inside the block this thread reads no newer text and no newer derived table into an index."""
-    _local.texts = texts
+    _local.texts, _local.selections = texts, {}
     try:
         yield
     finally:
-        _local.texts = None
+        _local.texts = _local.selections = None
+
+
+def held_selections(texts: SharedTexts) -> dict[Hashable, tuple[Scope, Candidates]] | None:
+    """Return what searches of this thread opened by their parameters in a block of `held_state`; None outside of it."""
+    return _local.selections if getattr(_local, "texts", None) is texts else None
 
 
 @contextmanager

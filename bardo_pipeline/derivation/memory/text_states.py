@@ -76,7 +76,7 @@ def _state(view: View, row: int, insights: Collection[KnownInsight]) -> TextStat
             if doc.doc_id in _evidence(change):
                 event = {**(change.event or {}), "reason": f"evidence of insight {each.insight_id}", "evidence": ()}
                 told.append(Change(change.at, "CONSOLIDATED", ppm(doc.worth), event))
-    return TextState(doc.doc_id, view.key, doc.origin or view.key, doc.sort, doc.stored["text"], _changes(doc, told))
+    return TextState(doc.doc_id, view.key, doc.origin or view.key, doc.sort, doc.stored_text, _changes(doc, told))
 
 
 def _evidence(change: Change) -> Sequence[str]:

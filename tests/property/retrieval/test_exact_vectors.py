@@ -20,7 +20,7 @@ def drawn(seed: int, count: int, dimension: int) -> Float32Array:
 
 @pytest.mark.row("MEM-10")
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 8, 384, 768, 1024]), st.integers(2, 100), st.integers(2, 17))
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 8, 384, 768, 1024]), st.integers(2, 220), st.integers(2, 17))
 def test_a_product_does_not_depend_on_its_batch_or_order(seed: int, dimension: int, texts: int, questions: int) -> None:
     held, asked = exact(drawn(seed, texts, dimension)), exact(drawn(seed + 1, questions, dimension))
     together = products(held, asked)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval import text_scoring
 from bardo_pipeline.retrieval.exact_vectors import exact, scale_of
 from bardo_pipeline.retrieval.hybrid_search import Candidates, Filters, Rows
 from bardo_pipeline.retrieval.text_index import Doc, TextIndex
-from bardo_pipeline.retrieval.text_scoring import Scope, relevance
+from bardo_pipeline.retrieval.text_scoring import Scope, relevance, relevances
 from tests.reference.search import scored
 from tests.support.knowledge.handmade_grimoires import DIED, entry, grimoire
 
@@ -57,7 +58,7 @@ def shards(draw: st.DrawFn) -> list[list[Doc]]:
 def index_of(made: list[list[Doc]], step: int) -> TextIndex:
     """Add the texts of each golem in portions."""
     index = TextIndex(8, POLICY.search.similarity)
-    for first in range(0, 8, step):
+    for first in range(0, max(map(len, made)), step):
         for shard, docs in enumerate(made):
             index.add(f"g-{shard}", docs[first : first + step])
     keys = index.keys
@@ -94,6 +95,26 @@ def test_words_of_earlier_questions_change_no_score(made: list[list[Doc]], quest
             for scope in (kept, Scope.of(index.views(), POLICY))
         ]
         assert scores[0] == scores[1]
+
+
+@pytest.mark.row("MEM-10")
+@pytest.mark.parametrize("shared_from", [1, 10**9])
+def test_scores_of_questions_together_equal_those_alone(shared_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_scoring, "SHARED_FROM", shared_from)
+    draw = np.random.default_rng(7)
+    docs = [
+        Doc(f"{place}", (place, 0, ""), text, text, "episode", place, 7.0, session="s", facets=("episode", *[None] * 5))
+        for place, text in enumerate(" ".join(draw.choice(VOCABULARY, 5)) for _ in range(300))
+    ]  # fmt: skip
+    index = index_of([docs], 8)
+    scope = Scope.of(index.views(), POLICY)
+    questions = [" ".join(draw.choice(VOCABULARY, 3)) for _ in range(16)]
+    together = scope.products(exact(np.stack([unit(question) for question in questions])))
+    scores = relevances(scope, index.number_of, questions, together, POLICY)
+    for question, row in zip(questions, scores, strict=True):
+        (product,) = scope.products(exact(unit(question)[None, :]))
+        assert row.tobytes() == relevance(scope, index.number_of, question, product, POLICY).tobytes()
+    assert len({row.tobytes() for row in scores}) > 1
 
 
 @pytest.mark.row("MEM-10")
