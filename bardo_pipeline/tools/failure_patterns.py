@@ -206,9 +206,9 @@ def _condition_changes(pattern: Pattern, failed: list[dict[str, Any]]) -> Iterat
             case "regime":
                 yield f"Pause the strategy, or reduce its position, while the regime is {value}."
             case "volatility_percentile":
-                low = min(row["volatility_value"] for row in failed)
-                high = max(row["volatility_value"] for row in failed)
-                yield f"Reduce the position, or widen its range, while volatility is between {low:g} and {high:g}."
+                low, high = (f"{f(row['volatility_value'] for row in failed):g}" for f in (min, max))
+                stretch = f"between {low} and {high}" if low != high else low
+                yield f"Reduce the position, or widen its range, while volatility is {stretch}."
             case "gas_level" if value == "dear":
                 yield f"Defer executions while gas is at {min(row['gas_value'] for row in failed):g} or above."
             case "gas_level":

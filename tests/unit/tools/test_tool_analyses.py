@@ -113,6 +113,17 @@ def test_the_time_of_day_of_a_failure_is_a_quarter_of_the_day(hour: int, named: 
 
 
 @pytest.mark.row("MEM-19")
+@pytest.mark.parametrize(("lost_at", "stretch"), [((2.0, 2.0), "2"), ((2.0, 2.5), "between 2 and 2.5")])
+def test_a_change_names_the_volatility_of_the_failures_once_if_it_is_one(
+    lost_at: tuple[float, float], stretch: str
+) -> None:
+    lost = [{"realized_micros": -1, "volatility": value} for value in lost_at]
+    (cluster,) = clusters(*lost, *[{"volatility": value} for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]).clusters
+    changes = [change for change in cluster.suggested_adjustments if "volatility" in change]
+    assert changes == [f"Reduce the position, or widen its range, while volatility is {stretch}."]
+
+
+@pytest.mark.row("MEM-19")
 @pytest.mark.parametrize(
     ("place", "percentile", "gas"),
     [(1, "0-25", "cheap"), (2, "0-25", "cheap"), (3, "25-50", "normal"), (4, "25-50", "normal"), (5, "50-75", "normal"),
