@@ -53,11 +53,11 @@ def count_entries(records: pa.Table) -> EntryCounts:
 
 
 def state_no_entry(counts: EntryCounts, tape: Tape, founding: Founding, policy: Policy) -> str | None:
-    """Return a statement with figures if no attempt was executed; None otherwise.
+    """Return a statement with figures if all attempts were refused; None without an attempt or with an executed one.
 
     It compares the gas of an entry over the market with the gas that cage and gas gate allow a founder.
     """
-    if counts.executed:
+    if counts.executed or not counts.tried:
         return None
     spans = [gas_micros(tape, t, policy.cost.enter_gas_units) for t in range(tape.ticks)]
     low, middle, high = (float(x) / 1e6 for x in np.quantile(spans, (0.0, 0.5, 1.0)))

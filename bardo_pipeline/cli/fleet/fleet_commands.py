@@ -138,8 +138,8 @@ def show_ending(end: Ending) -> None:
     """Print the result of a run."""
     refused = f", {end.refused} refused" if end.refused else ""
     out.print(
-        f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
-        f"{end.published} bundles published{refused}"
+        f"[bold]{end.records:,}[/] records; {end.births} golem{'s' * (end.births != 1)} born, {end.deaths} died, "
+        f"{end.published} bundle{'s' * (end.published != 1)} published{refused}"
     )
     if end.no_entry:
         out.print(end.no_entry, highlight=False, soft_wrap=True)

@@ -36,6 +36,11 @@ def test_a_run_without_an_entry_states_the_figures() -> None:
     assert state_no_entry(EntryCounts(1, DEAR.refused), tape_of(market, Policy()), FOUNDING, Policy()) is None
 
 
+def test_a_run_that_ended_before_any_attempt_says_nothing_about_gas() -> None:
+    tape = tape_of(lively_market(60), Policy())
+    assert state_no_entry(EntryCounts(), tape, FOUNDING, Policy()) is None
+
+
 def test_attempts_are_counted_by_result_and_rule() -> None:
     for dollars in (1, 5_000):
         market = replace(lively_market(240), native_usd_micros=dollars * 1_000_000)
