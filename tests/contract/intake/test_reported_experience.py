@@ -30,6 +30,7 @@ from bardo_pipeline import (
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.death.silence import declarations
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
@@ -184,6 +185,17 @@ def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_
     known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
     assert {row["text"] for row in warned} <= known
     assert f"avoid {action}" in warned[0]["text"]
+
+
+@pytest.mark.row("MEM-4")
+def test_a_runtime_that_keeps_no_credits_earned_nothing_when_it_fell_silent(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home")
+    golem = birth(home, lineage="helper/1", at=START)
+    with EventWriter.open(home, golem) as writer:
+        writer.append(record_of(golem, 1, at(1), [report(SUM, "search", 0.5)]))
+    (declared,) = declarations(DerivationContext.open(home.root), [golem])[golem]
+    assert declared.died is not None
+    assert (declared.died.credits_micros, declared.died.earned_micros) == (0, 0)
 
 
 @pytest.mark.full
