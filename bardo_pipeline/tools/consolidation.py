@@ -3,8 +3,9 @@
 Episodes of one tool, chain and pair form a cluster. The insight of a cluster states how its runs ended and quotes the
 reflection that is most like the others. Executions are reflected on if they deviate, so a cluster of reflections on a
 strategy states how all its executions ended since the cluster before. A later cluster with the same structure and sign
-is an upvote; one with the opposite sign is a downvote and a new insight (canon 17). No language model is asked: a
-rebuild gives the same content.
+is an upvote; one with the opposite sign is a downvote and a new insight (canon 17). Imported episodes alone are no
+vote on an imported insight, which own experience has to validate (TOOLS, memory_import_grimoire). No language model is
+asked: a rebuild gives the same content.
 Source: TOOLS (memory_consolidate, "Dream cycle integration"), MEM-24, canon 14.
 """
 
@@ -254,8 +255,9 @@ def _cluster_facts(
     silent = {"content": None, "category": None, "confidence": None, "text_id": None}
     facts: list[Part] = []
     proposals = []
+    is_foreign = all(IMPORTED in episode.stored["tags"] for episode in cluster.episodes)
     for voted, vote in ((same, "UPVOTE"), (opposite, "DOWNVOTE")):
-        if voted is not None:
+        if voted is not None and not (is_foreign and voted.source == "import"):  # it was made from such episodes
             fact = {"number": number + len(facts), "insight_id": voted.insight_id, "operation": vote, "reason": content}
             facts.append(InsightManaged.model_validate(fact | plain | silent))
             proposals.append(ProposedInsight(content=content, operation=vote, episode_count=len(evidence)))
