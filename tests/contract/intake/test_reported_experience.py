@@ -152,6 +152,11 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
     home = ToolHome(lived.root, lived.golem, lived.golem)
     insights = home.call("memory_get_insights", limit=50).insights
     assert any("prefer calculator" in insight.content for insight in insights)
+    archive = json.loads(Path(home.call("memory_export_grimoire", include_decayed=True).path).read_bytes())["grimoire"]
+    told = [*archive["insights"], *archive["episodes"], *(insight.document() for insight in insights)]
+    assert {(row["chain"], row.get("token_pair", row.get("pair"))) for row in told} == {(None, None)}, (
+        "it has no market"
+    )
 
 
 @pytest.mark.full
