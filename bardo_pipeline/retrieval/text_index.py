@@ -89,8 +89,9 @@ class View(NamedTuple):
     vectors: rows of `exact`, zeros for a text that is_waiting for one. before, after: neighbours; LONE before a text
     that has none by its kind; after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to,
     NONE for texts that stand for themselves. voted: confidence of an insight after votes by operations, NaN without
-    one. until_us: as of a Doc. codes: a number for each facet's value, then for the text (the key of its vector), and
-    last for speaker and text together. inherited: texts of another origin.
+    one. until_us: as of a Doc; of an upvote, that of the text that it belongs to. codes: a number for each facet's
+    value, then for the text (the key of its vector), and last for speaker and text together. inherited: texts of
+    another origin.
     """
 
     key: str
@@ -210,7 +211,8 @@ class Shard:
             self.speakers = set()
             self._name_speakers(self.docs, number_of)
         votes = np.flatnonzero(np.isin(self.stands_for[: len(self.docs)], list(until_us)))
-        return bool((self.at_us[votes] >= self.until_us[self.stands_for[votes]]).any())
+        self.until_us[votes] = self.until_us[self.stands_for[votes]]
+        return bool((self.at_us[votes] >= self.until_us[votes]).any())
 
     def hold(self, place: Int32Array, vectors: Float32Array) -> bool:
         """Store exact vectors of waiting texts; return whether any was stored. place: row of a vector by text code."""
@@ -243,7 +245,7 @@ class Shard:
                 likeness[nearest] = -1.0
                 nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
-                self.stands_for[row] = rows[nearest]
+                self.stands_for[row], self.until_us[row] = rows[nearest], self.until_us[rows[nearest]]
                 self.upvotes[rows[nearest]] += 1
                 return
         if len(rows) == len(vectors):

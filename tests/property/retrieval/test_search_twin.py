@@ -16,7 +16,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval import text_scoring
 from bardo_pipeline.retrieval.exact_vectors import exact, scale_of
 from bardo_pipeline.retrieval.hybrid_search import Candidates, Filters, Rows
-from bardo_pipeline.retrieval.text_index import Doc, TextIndex
+from bardo_pipeline.retrieval.text_index import FOREVER, Doc, TextIndex
 from bardo_pipeline.retrieval.text_scoring import Scope, relevance, relevances
 from bardo_pipeline.retrieval.words import stems
 from tests.reference.search import scored
@@ -118,6 +118,7 @@ def test_a_text_behind_an_edit_is_no_upvote_of_the_replaced_words(is_known_late:
         step("g", {"first": 2}) if step == index.withdraw else step(["g"], ["hash"], unit("gas")[None, :])
     (view,) = index.views()
     assert view.stands_for[:4].tolist() == [-1, 0, -1, 2]
+    assert view.until_us[:4].tolist() == [2, 2, FOREVER, FOREVER], "an earlier upvote states the replaced words too"
 
 
 @pytest.mark.row("MEM-10")
