@@ -176,7 +176,8 @@ def _bars(bars: Sequence[tuple[str, float, str]], caption: str, empty: str, *, s
         return f"<p>{escape(caption)}: {escape(empty)}.</p>"
     width, height, base = 960.0, 180.0, 150.0
     step = width / len(bars)
-    highest = max(1e-12, *(value for _, value, _ in bars))
+    top_value = max(0.0, *(value for _, value, _ in bars))
+    highest = top_value or 1.0
     every = max(1, len(bars) // 12)
     drawn = []
     for i, (label, value, tip) in enumerate(bars):
@@ -188,7 +189,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], caption: str, empty: str, *, s
         )
         if i % every == 0:
             drawn.append(f'<text x="{x:.1f}" y="{base + 16:.0f}">{escape(label[:24])}</text>')
-    top = f'<text x="0" y="11">{highest:,.4g}</text>'
+    top = f'<text x="0" y="11">{top_value:,.4g}</text>'
     line = f'<line class="axis" x1="0" y1="{base:.0f}" x2="{width:.0f}" y2="{base:.0f}"/>'
     return (
         f'<figure><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(caption)}">'
