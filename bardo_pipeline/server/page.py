@@ -31,6 +31,7 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p,figcaptio
 dl{display:flex;flex-wrap:wrap;gap:1rem 2.5rem;margin:1.5rem 0}dt{color:var(--soft);font-size:.85rem}
 dd{margin:0;font-size:1.35rem}table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
+@media(min-width:50rem){th,td{min-width:10ch}}
 th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.bar{fill:var(--bar)}
 .dead{fill:var(--dead)}.axis{stroke:var(--line)}input{font:inherit;padding:.3rem .5rem;width:28rem;max-width:100%}
