@@ -7,7 +7,7 @@ Source: TOOLS (memory_search); ADR 0080.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -23,6 +23,7 @@ from bardo_pipeline.retrieval.words import stems
 
 _ROOM = 64
 NONE, LONE = -1, -2
+FOREVER = int(np.iinfo(np.int64).max)
 _SPOKEN, _SAID = -2, -1  # columns of `codes`
 FACETS = ("sort", "tool", "category", "chain", "pair", "session")
 """Names by which a search filters texts."""
@@ -42,7 +43,8 @@ class Doc(NamedTuple):
     upserts: whether a later similar text is an upvote of it (canon 17). stated: whether an operation on insights states
     the text, so that it is never an upvote. worth: confidence of an insight; of another text, the share that retention
     keeps. origin: shard from which it was inherited, "" for an own text. facets: values that filters compare, in the
-    order of FACETS. values: fields of its event, in the order of STORED; none for a derived text.
+    order of FACETS. values: fields of its event, in the order of STORED; none for a derived text. until_us: moment at
+    which an edit replaced its words, FOREVER without; from then on it counts for no search and no upvote.
     """
 
     doc_id: str
@@ -61,6 +63,7 @@ class Doc(NamedTuple):
     origin: str = ""
     facets: tuple[str | None, ...] = ()
     values: tuple[Any, ...] = ()
+    until_us: int = FOREVER
 
     @property
     def stored(self) -> dict[str, Any]:
@@ -86,8 +89,9 @@ class View(NamedTuple):
     vectors: rows of `exact`, zeros for a text that is_waiting for one. before, after: neighbours; LONE before a text
     that has none by its kind; after may name texts beyond the snapshot. stands_for: the text that an upvote belongs to,
     NONE for texts that stand for themselves. voted: confidence of an insight after votes by operations, NaN without
-    one. withdrawn: whether an edit replaced the words. codes: a number for each facet's value, then for the text (the
-    key of its vector), and last for speaker and text together. inherited: texts of another origin.
+    one. until_us: as of a Doc; of an upvote, that of the text that it belongs to. codes: a number for each facet's
+    value, then for the text (the key of its vector), and last for speaker and text together. inherited: texts of
+    another origin.
     """
 
     key: str
@@ -108,14 +112,14 @@ class View(NamedTuple):
     stands_for: Int32Array
     upvotes: Int32Array
     voted: Float64Array
-    withdrawn: BoolArray
+    until_us: Int64Array
     codes: Int32Array
     is_waiting: BoolArray
 
 
 _COLUMNS = {
     "length": 0, "strength": 0, "before": NONE, "after": NONE, "session": 0, "at_us": 0, "worth": 0, "vectors": 0,
-    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "withdrawn": 0, "codes": 0, "is_waiting": 0,
+    "stands_for": NONE, "upvotes": 0, "voted": np.nan, "until_us": FOREVER, "codes": 0, "is_waiting": 0,
 }  # fmt: skip
 """Arrays of a shard, and the value of each for a text that is not added yet."""
 
@@ -143,7 +147,7 @@ class Shard:
         self.vectors = np.zeros((_ROOM, self.dimension), np.float32)
         self.worth = np.zeros(_ROOM)
         self.stands_for, self.upvotes = np.full(_ROOM, NONE, np.int32), np.zeros(_ROOM, np.int32)
-        self.voted, self.withdrawn = np.full(_ROOM, np.nan), np.zeros(_ROOM, bool)
+        self.voted, self.until_us = np.full(_ROOM, np.nan), np.full(_ROOM, FOREVER)
         self.codes, self.is_waiting = np.zeros((_ROOM, len(FACETS) + 2), np.int32), np.zeros(_ROOM, bool)
 
     def view(self) -> View:
@@ -165,8 +169,7 @@ class Shard:
         text, word, is_beside = _occurrences(docs, number_of)
         self.postings.add(text + first, word, is_beside)
         self.length[first : first + count] = np.bincount(text[~is_beside], minlength=count)
-        for speaker in {doc.speaker for doc in docs}:
-            self.speakers.update(number_of[name] for name in stems([speaker])[1])
+        self._name_speakers(docs, number_of)
         facets = {
             facets: [code_of.setdefault(v, len(code_of)) for v in facets] for facets in {doc.facets: 0 for doc in docs}
         }
@@ -177,6 +180,7 @@ class Shard:
         self.at_us[first : first + count] = [doc.at_us for doc in docs]
         self.strength[first : first + count] = [doc.strength_days for doc in docs]
         self.worth[first : first + count] = [doc.worth for doc in docs]
+        self.until_us[first : first + count] = [doc.until_us for doc in docs]
         for row, doc in enumerate(docs, first):
             session = self._sessions.setdefault(doc.session, len(self._sessions)) if doc.session else NONE
             self.session[row] = session
@@ -194,6 +198,22 @@ class Shard:
                 self._undecided.append(row)
         self.docs.extend(docs)
 
+    def _name_speakers(self, docs: Iterable[Doc], number_of: Mapping[str, int]) -> None:
+        for speaker in {doc.speaker for doc in docs if doc.until_us == FOREVER}:
+            self.speakers.update(number_of[name] for name in stems([speaker])[1])
+
+    def withdraw(self, until_us: Mapping[int, int], number_of: Mapping[str, int]) -> bool:
+        """Withdraw texts by row; return whether a later text was decided to be an upvote of one of them."""
+        for row, moment in until_us.items():
+            self.docs[row] = self.docs[row]._replace(until_us=moment)
+            self.until_us[row] = moment
+        if any(self.docs[row].speaker for row in until_us):
+            self.speakers = set()
+            self._name_speakers(self.docs, number_of)
+        votes = np.flatnonzero(np.isin(self.stands_for[: len(self.docs)], list(until_us)))
+        self.until_us[votes] = self.until_us[self.stands_for[votes]]
+        return bool((self.at_us[votes] >= self.until_us[votes]).any())
+
     def hold(self, place: Int32Array, vectors: Float32Array) -> bool:
         """Store exact vectors of waiting texts; return whether any was stored. place: row of a vector by text code."""
         rows = np.flatnonzero(self.is_waiting)
@@ -206,9 +226,9 @@ class Shard:
     def decide(self, similarity: float) -> None:
         """Decide which texts are upvotes of earlier ones.
 
-        A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on. It
-        is decided in the order of the shard, so the order in which vectors arrive does not matter. A stated text is no
-        upvote.
+        A text is an upvote of the most similar earlier text of its sort that stands for itself, from this cosine on,
+        unless an edit had replaced the words of that one. It is decided in the order of the shard, so the order in
+        which vectors arrive does not matter. A stated text is no upvote.
         """
         done = 0
         while done < len(self._undecided) and not self.is_waiting[self._undecided[done]]:
@@ -221,8 +241,11 @@ class Shard:
         if rows and not self.docs[row].stated:
             likeness = cosine_steps(products(vectors[: len(rows)], self.vectors[row, None])[0], self.dimension) / STEPS
             nearest = int(np.argmax(likeness))
+            while likeness[nearest] >= similarity and self.until_us[rows[nearest]] <= self.at_us[row]:
+                likeness[nearest] = -1.0
+                nearest = int(np.argmax(likeness))
             if likeness[nearest] >= similarity:
-                self.stands_for[row] = rows[nearest]
+                self.stands_for[row], self.until_us[row] = rows[nearest], self.until_us[rows[nearest]]
                 self.upvotes[rows[nearest]] += 1
                 return
         if len(rows) == len(vectors):
@@ -346,12 +369,15 @@ class TextIndex:
                     shard.voted[rows[doc_id]] = confidence_of[doc_id]
                     shard.edition = next(self._editions)
 
-    def withdraw(self, key: str, ids: Collection[str]) -> None:
-        """Withdraw texts of a shard whose words an edit replaced, by id; ids that it lacks are left out."""
+    def withdraw(self, key: str, until_us: Mapping[str, int]) -> None:
+        """Withdraw texts of a shard from the moments at which edits replaced them, by id; unknown ids are left out."""
         for shard in self._of([key]):
-            rows = [self._ids[key][doc_id] for doc_id in ids if doc_id in self._ids[key]]
-            if not shard.withdrawn[rows].all():
-                shard.withdrawn[rows] = True
+            row_of = self._ids[key]
+            rows = {row_of[doc_id]: moment for doc_id, moment in until_us.items() if doc_id in row_of}
+            rows = {row: moment for row, moment in rows.items() if shard.until_us[row] != moment}
+            if rows and shard.withdraw(rows, self.number_of):
+                self._rebuild(key, shard.docs, [shard])
+            elif rows:
                 shard.edition = next(self._editions)
 
     def views(self, keys: Iterable[str] | None = None) -> list[View]:

@@ -14,7 +14,7 @@ from bardo_pipeline.events.experience.stored_text import SORTS
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.hybrid_search import Filters, Rows
-from bardo_pipeline.retrieval.text_index import FACETS, NONE, Doc, View
+from bardo_pipeline.retrieval.text_index import FACETS, FOREVER, NONE, Doc, View
 
 
 def has_facet(view: View, name: str, values: Collection[str], code_of: Mapping[str | None, int]) -> BoolArray:
@@ -30,7 +30,7 @@ def has_facet(view: View, name: str, values: Collection[str], code_of: Mapping[s
 def kept_texts(
     view: View, sorts: Collection[str], facets: Mapping[str, str], code_of: Mapping[str | None, int]
 ) -> BoolArray:
-    """Return which texts stand for themselves, are not withdrawn, and pass the filters."""
+    """Return which texts stand for themselves, with words that no edit replaced, and pass the filters."""
     kept = _standing(view)
     if {*sorts} != {*SORTS}:
         kept = kept & has_facet(view, "sort", sorts, code_of)
@@ -41,7 +41,7 @@ def kept_texts(
 
 def _standing(view: View) -> BoolArray:
     """Return which texts stand for themselves with words that no edit replaced."""
-    standing: BoolArray = (view.stands_for[: view.size] == NONE) & ~view.withdrawn[: view.size]
+    standing: BoolArray = (view.stands_for[: view.size] == NONE) & (view.until_us[: view.size] == FOREVER)
     return standing
 
 

@@ -5,7 +5,8 @@ before and behind it, the BM25 score of its session, and a share for a speaker w
 not count through neighbours, because speakers alternate, and not in vectors, where a name hides what is told. A short
 text has less weight, because it mostly reacts to another. A text that has no neighbours by nature, such as an entry,
 counts as if both had half of its own score. All statistics come from the texts in scope, so texts of other
-owners do not show in a score. Source: TOOLS (memory_search); ADR 0080, 0095.
+owners do not show in a score. A text that an edit replaced counts nowhere.
+Source: TOOLS (memory_search); ADR 0080, 0095.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from bardo_pipeline.arrays import Float32Array, Float64Array, Int64Array
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.exact_vectors import SHARED_FROM, STEPS, cosine_steps, products
 from bardo_pipeline.retrieval.postings import Int32Array, Occurrences, occurrences
-from bardo_pipeline.retrieval.text_index import LONE, NONE, View
+from bardo_pipeline.retrieval.text_index import FOREVER, LONE, NONE, View
 from bardo_pipeline.retrieval.words import stems
 
 _FAINT = 0.01  # weight of a cosine below the mean, which orders texts without any other score
@@ -34,8 +35,9 @@ class Scope(NamedTuple):
 
     starts: first text of each view, and the count of all. norm, session_norm: terms of BM25 for each text and session.
     session: number of each text's session, session_count without one. before, after: neighbour of each text, the count
-    of all texts without one. lone: texts that have no neighbours by nature. weight: of each text, by its
-    length. word_scores: cache of WordScore by number of the word, the most recently used last.
+    of all texts without one. lone: texts that have no neighbours by nature. withdrawn: texts that an edit replaced.
+    weight: of each text, by its length. word_scores: cache of WordScore by number of the word, the most recently used
+    last.
     """
 
     views: tuple[View, ...]
@@ -48,6 +50,7 @@ class Scope(NamedTuple):
     before: Int64Array
     after: Int64Array
     lone: Int64Array
+    withdrawn: Int64Array
     weight: Float64Array
     word_scores: dict[int, WordScore]
 
@@ -61,14 +64,22 @@ class Scope(NamedTuple):
         """Make the scope of these views; without a view it has no text."""
         rules, k1, b = policy.search, policy.retrieval.words_saturation, policy.retrieval.words_length
         length = np.concatenate([_NO_TEXTS, *(view.length[: view.size] for view in views)])
+        until_us = np.concatenate([np.zeros(0, np.int64), *(view.until_us[: view.size] for view in views)])
+        withdrawn = np.flatnonzero(until_us != FOREVER)
         session, session_count = _sessions(views)
+        length[withdrawn], session[withdrawn] = 0.0, session_count
         session_length = np.bincount(session, weights=length, minlength=session_count + 1).astype(np.float64)
-        session_mean = float(session_length[:session_count].mean()) if session_count else 1.0
+        sessions = np.flatnonzero(np.bincount(session, minlength=session_count + 1)[:session_count])
+        session_mean = float(session_length[sessions].mean()) if len(sessions) else 1.0
         before, after = (_neighbours(views, len(length), side) for side in ("before", "after"))
+        for row in withdrawn.tolist():  # the texts on both sides become neighbours
+            first, second = before[row], after[row]
+            after[first : first + 1], before[second : second + 1] = second, first
+        mean = float(length.sum()) / max(len(length) - len(withdrawn), 1)
         return cls(
             views=tuple(views),
             starts=np.cumsum([0, *(view.size for view in views)]),
-            norm=k1 * (1.0 - b + b * length / max(float(length.mean()) if len(length) else 0.0, 1.0)),
+            norm=k1 * (1.0 - b + b * length / max(mean, 1.0)),
             session=session,
             session_count=session_count,
             session_norm=k1 * (1.0 - b + b * session_length / max(session_mean, 1.0)),
@@ -76,6 +87,7 @@ class Scope(NamedTuple):
             before=before,
             after=after,
             lone=np.flatnonzero(np.concatenate([_NO_TEXTS, *(view.before[: view.size] == LONE for view in views)])),
+            withdrawn=withdrawn,
             weight=np.maximum((length + 1.0) / (length + 1.0 + rules.brief), rules.brief_least),
             word_scores={},
         )
@@ -128,7 +140,7 @@ def _combined(scope: Scope, words: _WordScores, product: Float32Array, policy: P
     total = 1.0 + rules.before + rules.behind + rules.session + rules.speaker + _FAINT
     steps = cosine_steps(product, scope.views[0].vectors.shape[1])
     own = _scaled(words.own, words.ideal * rules.words_matched, rules.words)
-    own[:-1] += _scaled(_excess(steps), rules.likeness * STEPS, 1.0 - rules.words)
+    own[:-1] += _scaled(_excess(steps, scope.withdrawn), rules.likeness * STEPS, 1.0 - rules.words)
     score = own.take(scope.before)
     score *= rules.before
     beside = own.take(scope.after)
@@ -148,13 +160,15 @@ def _combined(scope: Scope, words: _WordScores, product: Float32Array, policy: P
     return score
 
 
-def _excess(steps: Float64Array) -> Float64Array:
-    """Return by how much each cosine exceeds the mean, else 0.
+def _excess(steps: Float64Array, withdrawn: Int64Array) -> Float64Array:
+    """Return by how much each cosine exceeds the mean, else 0; a withdrawn text has no cosine.
 
     Any two texts have some likeness, which would add up over neighbours. Cosines are whole numbers of steps, so their
     sum is exact.
     """
-    excess: Float64Array = steps - float(steps.sum()) / len(steps)
+    steps[withdrawn] = 0.0
+    excess: Float64Array = steps - float(steps.sum()) / max(len(steps) - len(withdrawn), 1)
+    excess[withdrawn] = 0.0
     return np.maximum(excess, 0.0, out=excess)
 
 
@@ -232,7 +246,7 @@ def _word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
 def _new_word_score(scope: Scope, word: int, policy: Policy) -> WordScore:
     """Return what a word adds to the scores."""
     rules, k1, matches = policy.search, policy.retrieval.words_saturation, _occurrences_of(scope, word)
-    rarity = np.log1p((scope.size - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
+    rarity = np.log1p((scope.size - len(scope.withdrawn) - len(matches.texts) + 0.5) / (len(matches.texts) + 0.5))
     named, ideal = np.zeros(0, np.int64), 0.0
     if word in scope.speakers:
         named = matches.texts[matches.beside > 0.0].astype(np.int64)
@@ -267,9 +281,9 @@ def _sessions(views: Sequence[View]) -> tuple[Int64Array, int]:
 def _occurrences_of(scope: Scope, word: int) -> Occurrences:
     """Return the occurrences of a word in all views; a text is given by its place in the scope."""
     parts = [occurrences(view.runs, word) for view in scope.views]
-    if len(parts) == 1:
+    if len(parts) == 1 and not len(scope.withdrawn):
         return parts[0]
     texts = np.concatenate([part.texts + start for part, start in zip(parts, scope.starts[:-1], strict=True)])
-    return Occurrences(
-        texts.astype(np.int32), np.concatenate([p.in_text for p in parts]), np.concatenate([p.beside for p in parts])
-    )
+    stays = ~np.isin(texts, scope.withdrawn)
+    counts = (np.concatenate([getattr(part, name) for part in parts])[stays] for name in ("in_text", "beside"))
+    return Occurrences(texts[stays].astype(np.int32), *counts)

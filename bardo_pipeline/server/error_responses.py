@@ -57,7 +57,7 @@ REMEDY_VERBS = (
 
 _COMMAND = re.compile(r"`[^`]*`")
 _CLAUSE = re.compile(r"[:;] ")
-_REMEDY = re.compile("|".join(("`", "memory_", *_ROUTES, *(rf"{verb}\b" for verb in REMEDY_VERBS))))
+_REMEDY = re.compile("|".join(("`", "memory_", *_ROUTES, *(rf"{verb}\b(?!:)" for verb in REMEDY_VERBS))))
 
 
 def status_of(error: BaseException) -> int:
@@ -111,7 +111,8 @@ def _agent_cure(error: BaseException, cure: str | None) -> str | None:
 def _cure(message: str) -> str | None:
     """Return the longest end of a message that begins behind a colon or semicolon and with a remedy, else None.
 
-    A remedy begins with a command in backticks, a route, the name of a tool, or one of REMEDY_VERBS.
+    A remedy begins with a command in backticks, a route, the name of a tool, or one of REMEDY_VERBS. A verb with a
+    colon names a parameter.
     """
     masked = _COMMAND.sub(lambda command: "`" * len(command.group()), message)
     begins = [mark.end() for mark in _CLAUSE.finditer(masked)]

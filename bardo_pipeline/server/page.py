@@ -31,6 +31,7 @@ h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p,figcaptio
 dl{display:flex;flex-wrap:wrap;gap:1rem 2.5rem;margin:1.5rem 0}dt{color:var(--soft);font-size:.85rem}
 dd{margin:0;font-size:1.35rem}table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid var(--line);overflow-wrap:anywhere}
+@media(min-width:50rem){th,td{min-width:10ch}}
 th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 figure{margin:0}svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.bar{fill:var(--bar)}
 .dead{fill:var(--dead)}.axis{stroke:var(--line)}input{font:inherit;padding:.3rem .5rem;width:28rem;max-width:100%}
@@ -176,7 +177,8 @@ def _bars(bars: Sequence[tuple[str, float, str]], caption: str, empty: str, *, s
         return f"<p>{escape(caption)}: {escape(empty)}.</p>"
     width, height, base = 960.0, 180.0, 150.0
     step = width / len(bars)
-    highest = max(1e-12, *(value for _, value, _ in bars))
+    top_value = max(0.0, *(value for _, value, _ in bars))
+    highest = top_value or 1.0
     every = max(1, len(bars) // 12)
     drawn = []
     for i, (label, value, tip) in enumerate(bars):
@@ -188,7 +190,7 @@ def _bars(bars: Sequence[tuple[str, float, str]], caption: str, empty: str, *, s
         )
         if i % every == 0:
             drawn.append(f'<text x="{x:.1f}" y="{base + 16:.0f}">{escape(label[:24])}</text>')
-    top = f'<text x="0" y="11">{highest:,.4g}</text>'
+    top = f'<text x="0" y="11">{top_value:,.4g}</text>'
     line = f'<line class="axis" x1="0" y1="{base:.0f}" x2="{width:.0f}" y2="{base:.0f}"/>'
     return (
         f'<figure><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(caption)}">'

@@ -261,15 +261,17 @@ def _freshness(context: DerivationContext, golem_id: str | None) -> tuple[Freshn
     heads = context.log.heads()
     if golem_id is not None:
         newest, heads = (rows.filter(pc.equal(rows["golem_id"], golem_id)) for rows in (newest, heads))
-    recorded, derived = (int(pc.sum(column).as_py() or 0) for column in (heads["contiguous"], newest["tick_last"]))
+    derived = values_by_golem(newest, "tick_last")
+    recorded = zip(*(heads[name].to_pylist() for name in ("golem_id", "contiguous", "highest")), strict=True)
+    lags = (min(contiguous, highest) - derived.get(golem, 0) for golem, contiguous, highest in recorded)
     closed = pc.max(newest["closed_at"]).as_py()
     fresh = Freshness(
         as_of=closed,
         cycle=int(pc.max(newest["cycle"]).as_py() or 0),
-        tick=None if golem_id is None else derived,
+        tick=None if golem_id is None else int(derived.get(golem_id, 0)),
         log_version=context.log.version,
         life_version=context.log.life_version,
-        lag_ticks=max(0, recorded - derived),
+        lag_ticks=sum(max(0, lag) for lag in lags),  # a tick that was lost is never derived
     )
     return fresh, dict.fromkeys(born, 0) | values_by_golem(heads, "highest")
 

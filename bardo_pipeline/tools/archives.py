@@ -30,7 +30,7 @@ from bardo_pipeline.retrieval.insight_votes import KnownInsight
 from bardo_pipeline.storage.home import make_folder, replace_file, writing_to
 from bardo_pipeline.tools.consolidation import IMPORTED, consolidated_ids, decayed_episodes
 from bardo_pipeline.tools.definition import Guidance, Tool
-from bardo_pipeline.tools.insights import entry_insights, operation_count
+from bardo_pipeline.tools.insights import entry_insights, market_name, operation_count
 from bardo_pipeline.tools.schemas import Arguments, Json, Label, Result, Statement, Words, WriteCounts
 from bardo_pipeline.tools.strategies import newest_versions
 from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
@@ -185,8 +185,8 @@ def _record_episodes(call: ToolCall, include_decayed: bool) -> Iterator[Archived
         rows = rows.filter(pc.greater(rows["may_go_at"], pc.max(rows["at"]).cast(MOMENT)))
     for row in rows.sort_by([("at", "ascending"), ("tick", "ascending")]).to_pylist():
         yield ArchivedEpisode(
-            sort="episode", at=row["at"], text=row["text"], importance=row["importance_tier"], chain=row["chain"],
-            pair=row["pair"],
+            sort="episode", at=row["at"], text=row["text"], importance=row["importance_tier"],
+            chain=market_name(row["chain"]), pair=market_name(row["pair"]),
         )  # fmt: skip
 
 

@@ -1,15 +1,18 @@
 """Consolidation: clusters of episodes become insights, decayed episodes are named, changes of strategies are staged.
 
 Episodes of one tool, chain and pair form a cluster. The insight of a cluster states how its runs ended and quotes the
-reflection that is most like the others. A later cluster with the same structure and sign is an upvote; one with the
-opposite sign is a downvote and a new insight (canon 17). No language model is asked: a rebuild gives the same content.
+reflection that is most like the others. Executions are reflected on if they deviate, so a cluster of reflections on a
+strategy states how all its executions ended since the cluster before. A later cluster with the same structure and sign
+is an upvote; one with the opposite sign is a downvote and a new insight (canon 17). Imported episodes alone are no
+vote on an imported insight, which own experience has to validate (TOOLS, memory_import_grimoire). No language model is
+asked: a rebuild gives the same content.
 Source: TOOLS (memory_consolidate, "Dream cycle integration"), MEM-24, canon 14.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -87,16 +90,21 @@ class ConsolidateResult(Result):
 
 @dataclass(frozen=True)
 class EpisodeCluster:
-    """Episodes of one tool, chain and pair, in the order of their moments."""
+    """Episodes of one tool, chain and pair, in the order of their moments.
+
+    runs: if episodes reflect on executions, the result of each settled execution of the strategy by id, US dollars;
+    None for one that settled before an earlier cluster.
+    """
 
     key: tuple[str, str, str]
     episodes: Sequence[HeldText]
+    runs: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def results(self) -> list[float]:
         """Result of each run that states one: its profit, else 1 for a success and -1 for a failure."""
-        stated = (_result(episode.stored["outcome"]) for episode in self.episodes)
-        return [value for value in stated if value is not None]
+        stated = [_result(e.stored["outcome"]) for e in self.episodes if _execution_of(e) not in self.runs]
+        return [value for value in (*self.runs.values(), *stated) if value is not None]
 
     @property
     def sign(self) -> int:
@@ -120,6 +128,13 @@ def _result(outcome: str | None) -> float | None:
         stated = next((value[name] for name in SUCCESS if isinstance(value.get(name), bool)), None)
         number = None if stated is None else 1.0 if stated else -1.0
     return number
+
+
+def _execution_of(episode: HeldText) -> str | None:
+    """Return the id of the execution that a reflection is about."""
+    outcome = episode.stored["outcome"]
+    value = orjson.loads(outcome) if episode.stored["sort"] == "reflection" and outcome is not None else None
+    return value.get("execution_id") if isinstance(value, dict) else None
 
 
 def consolidated_ids(call: ToolCall, name: Literal["episode_ids", "decayed_ids"]) -> set[str]:
@@ -154,6 +169,31 @@ def clusters_of(episodes: Iterable[HeldText], size_min: int, episodes_max: int) 
             clusters.append(EpisodeCluster(key, sorted(taken, key=lambda episode: episode.at)))
             room -= len(taken)
     return clusters
+
+
+def _with_runs(call: ToolCall, clusters: Sequence[EpisodeCluster]) -> list[EpisodeCluster]:
+    """Return the clusters; those with reflections on executions have the settled executions of their strategy."""
+    reflected = [{_execution_of(e) for e in cluster.episodes} - {None} for cluster in clusters]
+    if not any(reflected):
+        return list(clusters)
+    settled = settled_executions(call)
+    runs = settled.filter(pc.is_valid(settled["realized_micros"])).to_pylist()
+    read_at = {text_id: row["at"] for row in call.contents("EpisodesConsolidated") for text_id in row["episode_ids"]}
+    earlier = texts_of_golem(call.context, call.golem_id, ("reflection",), now=call.at, ids=read_at)
+    counted_until = dict[str, datetime]()
+    for text in (t for t in earlier if _execution_of(t) is not None):
+        name, at = text.stored["tool"], read_at[text.text_id]
+        counted_until[name] = max(at, counted_until.get(name, at))
+    result = []
+    for cluster, ids in zip(clusters, reflected, strict=True):
+        of_strategy = [run for run in runs if run["strategy_name"] == cluster.key[0]]
+        until = counted_until.get(cluster.key[0])
+        values = {
+            run["execution_id"]: run["realized_micros"] / 1e6 if until is None or run["settled_at"] > until else None
+            for run in of_strategy
+        }
+        result.append(replace(cluster, runs=values) if ids & values.keys() else cluster)
+    return result
 
 
 def content_of(call: ToolCall, cluster: EpisodeCluster) -> str:
@@ -215,8 +255,9 @@ def _cluster_facts(
     silent = {"content": None, "category": None, "confidence": None, "text_id": None}
     facts: list[Part] = []
     proposals = []
+    is_foreign = all(IMPORTED in episode.stored["tags"] for episode in cluster.episodes)
     for voted, vote in ((same, "UPVOTE"), (opposite, "DOWNVOTE")):
-        if voted is not None:
+        if voted is not None and not (is_foreign and voted.source == "import"):  # it was made from such episodes
             fact = {"number": number + len(facts), "insight_id": voted.insight_id, "operation": vote, "reason": content}
             facts.append(InsightManaged.model_validate(fact | plain | silent))
             proposals.append(ProposedInsight(content=content, operation=vote, episode_count=len(evidence)))
@@ -268,7 +309,8 @@ _FAILURES_MIN = 5
 
 
 def _consolidate(call: ToolCall, arguments: ConsolidateArguments) -> ConsolidateResult:
-    clusters = clusters_of(unconsolidated_episodes(call), arguments.min_cluster_size, arguments.max_episodes)
+    found = clusters_of(unconsolidated_episodes(call), arguments.min_cluster_size, arguments.max_episodes)
+    clusters = _with_runs(call, found)
     known = list(call.insights().values())
     facts: list[Part] = []
     proposals: list[ProposedInsight] = []

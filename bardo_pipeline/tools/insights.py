@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.memory.free_texts import store_texts
 from bardo_pipeline.errors import QueryError, ToolError
 from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.events.life.tool_events import InsightManaged, InsightOperation, Source
-from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.events.record.model import NO_MARKET, Part
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import CATEGORIES
 from bardo_pipeline.grimoire.entry_columns import confidence_of
@@ -134,6 +134,11 @@ def _shown(insight: KnownInsight) -> Insight:
     )
 
 
+def market_name(recorded: str | None) -> str | None:
+    """Return a chain or a pair of a record as the tools state it: null for a record without a market."""
+    return None if recorded == NO_MARKET else recorded
+
+
 def entry_insights(call: ToolCall) -> list[Insight]:
     """Return the golem's active entries as insights; confidence as of its newest validation in the grimoire."""
     rows = known_entries(call.context, [call.golem_id])
@@ -148,8 +153,8 @@ def entry_insights(call: ToolCall) -> list[Insight]:
             content=row["text"],
             category=row["category"],
             confidence=int(now) / PPM,
-            chain=row["chain"],
-            token_pair=row["pair"],
+            chain=market_name(row["chain"]),
+            token_pair=market_name(row["pair"]),
             created_at=row["created_at"].isoformat(),
             updated_at=row["validated_at"].isoformat(),
             upvotes=row["validations"],

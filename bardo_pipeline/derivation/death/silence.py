@@ -205,10 +205,11 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
         if golem_id in ends:
             end = ends[golem_id]
             at = end["observed_at"]
+            keeps = end["credits_micros"] or consumed[golem_id]  # a runtime without credits states and uses none
             state = {
                 **{name: end[name] for name in ("tick", "phase", "vitality", "credits_micros")},
                 "capital_micros": end["observation.net_asset_value_micros"],
-                "earned_micros": end["credits_micros"] - born["credits_micros"] + consumed[golem_id],
+                "earned_micros": end["credits_micros"] + consumed[golem_id] - born["credits_micros"] if keeps else 0,
             }
         else:
             missing[golem_id] = [TickRange(golem_id, 1, 1)]

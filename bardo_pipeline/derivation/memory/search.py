@@ -101,9 +101,10 @@ def compared_in_advance(
     """Compare questions with the texts in their scope together, for the searches inside the block.
 
     A search takes the result of its question if it compares the same texts, and else compares alone, with the same
-    result. The searches read the texts that are recorded when the block begins.
+    result. The searches read the texts that are recorded or derived when the block begins.
     """
     with shared_texts(context, now) as texts:
+        texts.derived(context)  # the block reads no newer one
         scopes, unnamed = list[Scope](), list[list[str]]()
         for group in groups:
             selection = _Selection(context.owner, group.store, group.golem_id, group.filters)

@@ -93,6 +93,7 @@ class SharedTexts:
         try:
             self._add(context, rows, is_first=before < 0)
             self._inherit(context, now)
+            self._withdraw(context)
         except BaseException:
             self.version = before  # the next call reads these texts again
             raise
@@ -142,6 +143,20 @@ class SharedTexts:
             (view,) = self.index.views([dead])
             self.index.inherit(heir, dead, crossing(view, died_us, closed_us, self.index.code_of, context.policy))
             self._inherited[heir] = state
+
+    def _withdraw(self, context: DerivationContext) -> None:
+        """Withdraw the texts of insights whose words an edit replaced."""
+        operations = context.whole.life_fields("InsightManaged", "operation", "number", "insight_id", "text_id")
+        is_edit = pc.and_(pc.equal(operations["operation"], "EDIT"), pc.is_valid(operations["text_id"]))
+        edits = operations.filter(is_edit)
+        edits = edits.append_column("at_us", edits["observed_at"].cast(pa.int64()))
+        newest, until_us = dict[str, str](), dict[str, dict[str, int]]()
+        for row in edits.sort_by([("at_us", "ascending"), ("number", "ascending")]).to_pylist():
+            key = f"{row['golem_id']} {row['insight_id']}"
+            until_us.setdefault(row["golem_id"], {})[newest.get(key, row["insight_id"])] = row["at_us"]
+            newest[key] = row["text_id"]
+        for golem_id, replaced in until_us.items():
+            self.index.withdraw(golem_id, replaced)
 
     def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
         """Give vectors to waiting texts of these shards: from the log, and the newest ones by the model.
@@ -194,13 +209,12 @@ class SharedTexts:
         self._looked_up.update(keys)
 
     def vote(self, context: DerivationContext, keys: Collection[str]) -> None:
-        """Give the insights of these golems the confidence and the words that operations on them leave."""
+        """Give the insights of these golems the confidence that operations on them leave."""
         for golem_id in set(_operations(context)["golem_id"].to_pylist()).intersection(keys):
             known = self.insights(context, golem_id).values()
             self.index.vote(
                 golem_id, {text_id: insight.confidence for insight in known for text_id in insight.text_ids}
             )
-            self.index.withdraw(golem_id, [text_id for insight in known for text_id in insight.text_ids[:-1]])
 
     def insights(
         self, context: DerivationContext, golem_id: str, moment: datetime | None = None

@@ -188,6 +188,7 @@ def fault_of(error: ValidationError) -> str:
     if fault["loc"][:1] in (("reward",), ("alternatives",)) and fault["type"] in _OUTSIDE:
         return f"{place}: {given} is outside -1 to 1: divide rewards by the largest possible one"
     if fault["loc"][:1] == ("situation",) and isinstance(fault["input"], float):
+        place = f"situation.{fault['loc'][1]}"  # pydantic adds the kind of value that it expected
         return f"{place}: {given} is a fraction, which rarely recurs: give a band as a word, such as 'high'"
     return f"{place}: {fault['msg']}, not {given}"
 

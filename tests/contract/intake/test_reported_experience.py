@@ -30,6 +30,7 @@ from bardo_pipeline import (
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
+from bardo_pipeline.derivation.death.silence import declarations
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import RecordError, ServerError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_table
@@ -151,6 +152,11 @@ def test_each_question_finds_what_was_reported(lived: LivedHome) -> None:
     home = ToolHome(lived.root, lived.golem, lived.golem)
     insights = home.call("memory_get_insights", limit=50).insights
     assert any("prefer calculator" in insight.content for insight in insights)
+    archive = json.loads(Path(home.call("memory_export_grimoire", include_decayed=True).path).read_bytes())["grimoire"]
+    told = [*archive["insights"], *archive["episodes"], *(insight.document() for insight in insights)]
+    assert {(row["chain"], row.get("token_pair", row.get("pair"))) for row in told} == {(None, None)}, (
+        "it has no market"
+    )
 
 
 @pytest.mark.full
@@ -184,6 +190,17 @@ def test_a_thousand_reports_give_an_insight_a_heuristic_and_a_warning_about_own_
     known = {entry["text"] for entry in entries if entry["kind"] == "warning" and entry["action_type"] == action}
     assert {row["text"] for row in warned} <= known
     assert f"avoid {action}" in warned[0]["text"]
+
+
+@pytest.mark.row("MEM-4")
+def test_a_runtime_that_keeps_no_credits_earned_nothing_when_it_fell_silent(tmp_path: Path) -> None:
+    home = open_home(tmp_path / "home")
+    golem = birth(home, lineage="helper/1", at=START)
+    with EventWriter.open(home, golem) as writer:
+        writer.append(record_of(golem, 1, at(1), [report(SUM, "search", 0.5)]))
+    (declared,) = declarations(DerivationContext.open(home.root), [golem])[golem]
+    assert declared.died is not None
+    assert (declared.died.credits_micros, declared.died.earned_micros) == (0, 0)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -133,6 +134,31 @@ def test_the_decay_pass_names_each_decayed_episode_once_and_search_leaves_it_out
     assert home.call("memory_consolidate").episodes_decayed == 1
     assert home.call("memory_consolidate").episodes_decayed == 0
     assert routine[0] not in {hit.id for hit in home.call("memory_search", **query).results}
+
+
+def settle(home: ToolHome, results: Sequence[tuple[str, float]]) -> None:
+    """Record executions of a strategy; those that lost get the reflection that their deviation asks for."""
+    for execution_id, result in results:
+        home.call(
+            "memory_record_execution", execution_id=execution_id, strategy_name="maker", action_type="QUOTE",
+            portfolio_snapshot={}, market_conditions={}, decision_params={}, predicted_outcome={"expected_pnl_usd": 3},
+        )  # fmt: skip
+        home.wait(minutes=1)
+        told = {"reflection": "The spread was too tight: widen it."} if result < 0 else {}
+        home.call("memory_record_outcome", execution_id=execution_id, realized_pnl=result, gas_used_usd=0, **told)
+        home.wait(minutes=1)
+
+
+@pytest.mark.row("MEM-24")
+def test_reflections_on_a_strategy_state_how_all_its_executions_ended(home: ToolHome) -> None:
+    settle(home, [(f"e-{n}", -4.0 if n % 4 == 0 else 3.0) for n in range(12)])
+    assert home.call("memory_compare_prediction").sample_count == 12
+    assert home.call("memory_consolidate").insights_created == 1
+    (insight,) = home.call("memory_get_insights").insights
+    assert insight.content.startswith("maker pays: 9 of 12 runs gained, mean result 1.25.")
+    settle(home, [(f"f-{n}", -4.0 if n % 4 else 3.0) for n in range(4)])
+    contents = [said.content for said in home.call("memory_consolidate").insights]
+    assert contents[-1].startswith("maker harms: 1 of 4 runs gained, mean result -2.25."), "a run counts in one cluster"
 
 
 @pytest.mark.row("MEM-24")

@@ -172,6 +172,23 @@ def test_an_edited_insight_is_found_by_its_new_content_alone(home: ToolHome) -> 
     assert result.total_insights_searched == 1, "the old and the new words are one insight"
 
 
+def test_words_that_an_edit_replaced_are_stated_anew_as_an_insight_of_their_own(home: ToolHome, tmp_path: Path) -> None:
+    added = add(home, "Gas is cheapest on Sunday mornings.", "gas_timing")
+    home.wait(minutes=1)
+    restated = add(home, "Gas is cheapest on Sunday mornings!", "gas_timing")
+    assert (restated.operation, restated.insight_id) == ("UPVOTE", added.insight_id)
+    home.wait(minutes=1)
+    change(home, "EDIT", added.insight_id, content="Bridges to Solana need a second confirmation.")
+    home.wait(minutes=1)
+    again = add(home, "Gas is cheapest on Sunday mornings.", "gas_timing")
+    assert (again.operation, again.confidence_after) == ("ADD", 0.6)
+    for context in (home.context, DerivationContext.open(copy_home(home.root, tmp_path / "opened"))):
+        hits = search_texts(context, "when is gas cheapest?", now=home.at, golem_ids=[home.golem]).hits
+        assert hits[0].text_id == again.insight_id
+    votes = {i.id: (i.confidence, i.upvotes) for i in home.call("memory_get_insights").insights}
+    assert votes == {added.insight_id: (pytest.approx(0.7), 1), again.insight_id: (0.6, 0)}
+
+
 def test_insights_are_filtered_and_ordered(home: ToolHome) -> None:
     texts = {
         "slippage": "Large swaps slip.",

@@ -73,6 +73,27 @@ def test_searches_that_wait_together_equal_searches_alone(tmp_path: Path, monkey
     assert sum(b"Error: " in answered for answered in alone) == 3
 
 
+@pytest.mark.row("MEM-10", "X-13")
+def test_a_lone_search_finds_what_was_derived_since_the_search_before(copied_home: Path) -> None:
+    context, turns = DerivationContext.open(copied_home), count()
+    entries = context.projections.replaceable("grimoire").read()
+    golem, text = entries["golem_id"][0].as_py(), entries["text"][0].as_py()
+    moment = context.life("GolemBorn")["observed_at"][0].as_py()
+    warm = WarmHome(copied_home, threads=2)
+    runner = ToolRunner(warm, clock=lambda: moment, ids=lambda: f"call-{next(turns)}", gate=OPEN)
+
+    def found() -> dict[str, Any]:
+        call = runner.call(Caller(None, golem), "memory_search", {"query": text, "store": "insights"})
+        return asyncio.run(asyncio.wait_for(call, 60))
+
+    try:
+        before = found()
+        context.projections.replaceable("grimoire").replace(entries.slice(0, 0), set(range(context.home.bucket_count)))
+        assert (before["total_insights_searched"] > 0, found()["results"]) == (True, [])
+    finally:
+        warm.close()
+
+
 @pytest.mark.row("MEM-18")
 def test_a_broken_request_leaves_the_others_of_its_batch(tmp_path: Path) -> None:
     home = tool_home(tmp_path / "home")

@@ -16,8 +16,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval import text_scoring
 from bardo_pipeline.retrieval.exact_vectors import exact, scale_of
 from bardo_pipeline.retrieval.hybrid_search import Candidates, Filters, Rows
-from bardo_pipeline.retrieval.text_index import Doc, TextIndex
+from bardo_pipeline.retrieval.text_index import FOREVER, Doc, TextIndex
 from bardo_pipeline.retrieval.text_scoring import Scope, relevance, relevances
+from bardo_pipeline.retrieval.words import stems
 from tests.reference.search import scored
 from tests.support.knowledge.handmade_grimoires import DIED, entry, grimoire
 
@@ -80,6 +81,44 @@ def test_scores_equal_their_twin_in_any_portions(made: list[list[Doc]], question
     assert scores.tolist() == pytest.approx(twin, abs=2e-4)  # cosines are rounded to 1e-5 before they are scaled
     assert min(scores) >= 0.0
     assert max(scores) <= 1.0
+
+
+@pytest.mark.row("MEM-10", "MEM-21")
+@settings(max_examples=60, deadline=None)
+@given(shards(), TEXTS, st.integers(1, 8), st.data())
+def test_texts_that_an_edit_replaced_change_no_score(
+    made: list[list[Doc]], question: str, step: int, data: st.DataObject
+) -> None:
+    index = index_of(made, step)
+    ids = [doc.doc_id for docs in made for doc in docs]
+    gone = data.draw(st.sets(st.sampled_from(ids), max_size=len(ids) - 1))
+    for key in index.keys:
+        index.withdraw(key, dict.fromkeys(sorted(gone), 100))
+    left = [[doc for doc in docs if doc.doc_id not in gone] for docs in made]
+    scopes = [Scope.of(index.views(), POLICY), Scope.of(index_of(left, 8).views(), POLICY)]
+    assert scopes[0].speakers == {index.number_of[w] for docs in left for doc in docs for w in stems([doc.speaker])[1]}
+    scores = []
+    for scope, number_of in zip(scopes, (index.number_of, index_of(left, 8).number_of), strict=True):
+        (product,) = scope.products(exact(unit(question)[None, :]))
+        scores.append(relevance(scope, number_of, question, product, POLICY).tolist())
+    stays = [score for score, doc_id in zip(scores[0], ids, strict=True) if doc_id not in gone]
+    assert stays == pytest.approx(scores[1], abs=1e-12)
+
+
+@pytest.mark.row("MEM-21")
+@pytest.mark.parametrize("is_known_late", [False, True])
+def test_a_text_behind_an_edit_is_no_upvote_of_the_replaced_words(is_known_late: bool) -> None:
+    docs = [
+        Doc(name, (at, 0, name), "gas", "hash", "insight", at, 7.0, upserts=True, facets=("insight", *[None] * 5))
+        for at, name in enumerate(("first", "before", "behind", "last"))
+    ]
+    index = TextIndex(8, POLICY.search.similarity)
+    index.add("g", docs)
+    for step in (index.hold, index.withdraw) if is_known_late else (index.withdraw, index.hold):
+        step("g", {"first": 2}) if step == index.withdraw else step(["g"], ["hash"], unit("gas")[None, :])
+    (view,) = index.views()
+    assert view.stands_for[:4].tolist() == [-1, 0, -1, 2]
+    assert view.until_us[:4].tolist() == [2, 2, FOREVER, FOREVER], "an earlier upvote states the replaced words too"
 
 
 @pytest.mark.row("MEM-10")

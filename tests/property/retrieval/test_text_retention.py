@@ -51,6 +51,6 @@ def test_texts_after_the_close_of_a_memory_do_not_cross_the_death(died: int, lat
 
 def test_words_that_an_edit_replaced_do_not_cross_a_death() -> None:
     index = index_of({"g-0": [0, 1, 2]})
-    index.withdraw("g-0", ["g-0/1", "g-1/1"])
+    index.withdraw("g-0", {"g-0/1": DAY_US, "g-1/1": DAY_US})
     crossed = crossing(index.views(["g-0"])[0], 9 * DAY_US, 9 * DAY_US, index.code_of, POLICY)
     assert [doc.doc_id for doc in crossed] == ["g-0/0", "g-0/2"]

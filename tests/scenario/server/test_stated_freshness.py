@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from bardo_pipeline.events.life.events import Gap, life_event
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.warm_home import StatedFreshness, WarmHome
 from bardo_pipeline.storage.home import Home
@@ -35,6 +37,19 @@ def home(two_owners_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         log.record([birth_of(GOLEM)], NOW)
         append(log, ticks(1))
     return copied
+
+
+@pytest.mark.row("X-13")
+def test_a_golem_that_fell_silent_without_a_record_does_not_lag(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    with EventLog(home) as log:
+        log.record([birth_of(GOLEM)], NOW)
+        append(log, ticks(1))
+        log.record([birth_of("g-mute"), life_event("g-mute", NOW, Gap(tick_from=1, tick_to=1, why="silent"))], NOW)
+    warm = WarmHome(home.root, threads=1)
+    with warm.context(None) as context:
+        assert [warm.freshness(context, golem).lag_ticks for golem in ("g-mute", GOLEM, None)] == [0, 1, 1]
+    warm.close()
 
 
 FIELDS = ["as_of", "cycle", "tick", "log_version", "life_version", "lag_ticks"]

@@ -243,7 +243,7 @@ def test_a_report_names_the_entries_that_were_read_at_its_own_tick() -> None:
         ({}, 57.0, {}, "divide rewards by the largest"),
         ({}, float("nan"), {}, "reward"),
         ({}, 0.5, {"alternatives": {"wait": -3}}, "divide rewards by the largest"),
-        ({"ratio": 1.734}, 0.5, {}, "give a band as a word"),
+        ({"ratio": 1.734}, 0.5, {}, r"^situation.ratio: 1.734 is .* give a band as a word"),
         ({"": "x"}, 0.5, {}, "situation"),
         ({}, 0.5, {"luck": 1}, "luck"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bardo_pipeline.errors import BardoError, InputError, QueryError, RegressionError, UnknownGolemError
+from bardo_pipeline.errors import BardoError, InputError, QueryError, RegressionError, ToolError, UnknownGolemError
 from bardo_pipeline.server.error_responses import document_of
 from bardo_pipeline.storage.log.stream_heads import past_death
 
@@ -18,6 +18,8 @@ from bardo_pipeline.storage.log.stream_heads import past_death
         (InputError("golem g-1: name its owner: --owner NAME"), "name its owner: --owner NAME"),
         (InputError("a key: `bardo keys list: all` shows it; or give another"),
          "`bardo keys list: all` shows it; or give another"),
+        (ToolError("tool memory_search: store: Input should be 'both', not 'all': give a valid store"),
+         "give a valid store"),
         (UnknownGolemError("golem g-1: no golem of this name was born: POST /v1/golems"), "POST /v1/golems"),
     ],
 )  # fmt: skip

@@ -85,6 +85,8 @@ def test_plots_are_images_of_the_figures() -> None:
     assert cost[0] == pytest.approx(cost[1] / 2)
     assert knowledge[0] == pytest.approx(knowledge[1] / 2)
     assert len(deaths) == 1
+    free = overview_page(replace(HOME, cost_micros=dict.fromkeys(HOME.cost_micros, 0)))
+    assert '<text x="0" y="11">0</text>' in free, "the axis of a home without costs ends at 0"
     for fact in ("$4.50", "cycle 7", "log version 19", "31 recorded ticks", "1,234", "alive"):
         assert fact in Tags(page).text
 
