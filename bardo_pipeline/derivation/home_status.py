@@ -22,6 +22,8 @@ def status_of(context: DerivationContext, now: datetime) -> dict[str, Any]:
     """Return the status of the view as JSON; its keys are stable."""
     health = health_of(context, now)
     digests = {name: context.projections.digest(name) for name in TABLES}
+    heads = context.log.heads()
+    in_order = pc.min_element_wise(heads["contiguous"], heads["highest"])  # without ticks that were lost at the end
     adopted = adoptions_of(context.log.life("DerivationAdopted"))
     return {
         "derivation_id": context.derivation_id,
@@ -30,7 +32,7 @@ def status_of(context: DerivationContext, now: datetime) -> dict[str, Any]:
         "frozen": context.frozen,
         "log": {
             "version": context.log.version,
-            "ticks": pc.sum(context.log.heads()["contiguous"]).as_py() or 0,
+            "ticks": pc.sum(in_order).as_py() or 0,
             "gaps": [gap._asdict() for gap in context.log.gaps()],
         },
         "health": asdict(health),

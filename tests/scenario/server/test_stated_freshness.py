@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bardo_pipeline.derivation.home_status import status_of
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.server.callers import Caller
@@ -49,6 +50,7 @@ def test_a_golem_that_fell_silent_without_a_record_does_not_lag(tmp_path: Path) 
     warm = WarmHome(home.root, threads=1)
     with warm.context(None) as context:
         assert [warm.freshness(context, golem).lag_ticks for golem in ("g-mute", GOLEM, None)] == [0, 1, 1]
+        assert status_of(context, NOW)["log"]["ticks"] == 1
     warm.close()
 
 
