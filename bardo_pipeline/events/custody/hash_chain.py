@@ -36,6 +36,7 @@ from bardo_pipeline.signing import signed_message
 
 _GIL_BYTES = 2_047
 """hashlib releases the GIL for longer buffers, which costs more than the hash when many threads run."""
+_SHA256 = hashlib.sha256()
 
 GENESIS = bytes(32)
 """Previous hash of the first link of a chain."""
@@ -57,9 +58,9 @@ class Tip(NamedTuple):
 
 def content_of(line: bytes | memoryview) -> bytes:
     """Return the content hash (32 bytes) of a JSON record: SHA-256 of the sender's bytes."""
-    hasher = hashlib.sha256(line[:_GIL_BYTES])
-    for at in range(_GIL_BYTES, len(line), _GIL_BYTES):
-        hasher.update(line[at : at + _GIL_BYTES])
+    hasher, view = _SHA256.copy(), memoryview(line)  # OpenSSL looks an algorithm up at each construction
+    for at in range(0, len(line), _GIL_BYTES):
+        hasher.update(view[at : at + _GIL_BYTES])
     return hasher.digest()
 
 

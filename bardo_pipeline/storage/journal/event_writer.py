@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow.compute as pc
@@ -35,11 +35,11 @@ from bardo_pipeline.errors import (
 )
 from bardo_pipeline.events.custody.authority import NO_GOLEM, ahead_of_clock
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, content_of, link_of
-from bardo_pipeline.events.custody.sealing import SealKey, seal_record, unsealed
+from bardo_pipeline.events.custody.sealing import SealKey, has_private_parts, seal_record, unsealed
 from bardo_pipeline.events.life.events import EVERY_GOLEM, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.events.record_json import Glance, glance
+from bardo_pipeline.events.record_json import Glance, parse_record
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.signing import Signer
 from bardo_pipeline.storage.home import Home, writing_to
@@ -292,21 +292,21 @@ class EventWriter:
                 )
             if b"\n" in line or b"\r" in line:
                 raise RecordError(f"golem {self.golem_id}: a record is one line: send it without newlines")
-            glimpse = seen or glance(line)
+            found: Any = seen or parse_record(line)
         except ValidationError as error:
             raise _invalid_record(self.golem_id, error) from None
-        if glimpse.golem_id != self.golem_id:
-            raise IdentityError(f"golem {glimpse.golem_id}: this is the writer of golem {self.golem_id}")
-        if glimpse.observed_at - self._clock() > self._clock_ahead:
-            subject = f"golem {self.golem_id}: tick {glimpse.tick}"
-            raise ahead_of_clock(subject, glimpse.observed_at, self._clock_ahead)
-        if self._seal_key is not None and glimpse.is_private:
+        if found.golem_id != self.golem_id:
+            raise IdentityError(f"golem {found.golem_id}: this is the writer of golem {self.golem_id}")
+        if found.observed_at - self._clock() > self._clock_ahead:
+            subject = f"golem {self.golem_id}: tick {found.tick}"
+            raise ahead_of_clock(subject, found.observed_at, self._clock_ahead)
+        if self._seal_key is not None and (has_private_parts(found) if seen is None else seen.is_private):
             if is_signed:
-                raise unsealed(self.golem_id, glimpse.tick)
+                raise unsealed(self.golem_id, found.tick)
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)
             line = _to_json(seal_record(_validate(line, strict=True), self._seal_key))
-        return line, glimpse.tick
+        return line, found.tick
 
     def _json(self, record: DecisionCycleRecord) -> bytes:
         if not isinstance(record, DecisionCycleRecord):

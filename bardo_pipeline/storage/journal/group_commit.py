@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 from bardo_pipeline.errors import JournalError
 from bardo_pipeline.storage.journal.frames import Draft
@@ -48,12 +47,9 @@ class Outcome:
             raise self.error
 
 
-class _Request(NamedTuple):
-    """A queued frame, action or barrier (neither of them). An action runs behind all frames queued before it."""
-
-    draft: Draft | None
-    action: Callable[[], None] | None
-    outcome: Outcome | asyncio.Future[None]
+_Request = tuple[Draft | None, Callable[[], None] | None, Outcome | asyncio.Future[None]]
+"""A queued frame, action or barrier (neither of them), and its outcome. An action runs behind all frames before it."""
+# a plain tuple is made in a sixth of the time of a named one
 
 
 class GroupCommit:
@@ -80,12 +76,12 @@ class GroupCommit:
 
     def enqueue(self, draft: Draft | None, outcome: Outcome | asyncio.Future[None]) -> None:
         """Queue a frame; without one, the outcome is set when all frames queued before it are durable."""
-        self._put(_Request(draft, None, outcome))
+        self._put((draft, None, outcome))
 
     def call(self, action: Callable[[], None]) -> None:
         """Run an action on the committer thread, behind all queued frames. Raises what the action raises."""
         outcome = Outcome()
-        self._put(_Request(None, action, outcome))
+        self._put((None, action, outcome))
         outcome.wait()
 
     def stop(self) -> None:
@@ -114,9 +110,9 @@ class GroupCommit:
         pause = 0.0
         while not self._stopping:
             batch = self._next_batch(pause)
-            error = self._commit([request.draft for request in batch if request.draft is not None])
-            if batch and (action := batch[-1].action) is not None:
-                _run_action(action, batch.pop().outcome)
+            error = self._commit([draft for draft, _, _ in batch if draft is not None])
+            if batch and (action := batch[-1][1]) is not None:
+                _run_action(action, batch.pop()[2])
             _resolve(batch, error)
             pause = self._pause_seconds()
 
@@ -128,8 +124,9 @@ class GroupCommit:
             request = self._queue.get(timeout=pause)
             while True:
                 batch.append(request)
-                size += request.draft.size if request.draft is not None else 0
-                if request.action is not None or len(batch) == _BATCH_FRAMES_MAX or size >= _BATCH_BYTES_MAX:
+                draft, action, _ = request
+                size += draft.size if draft is not None else 0
+                if action is not None or len(batch) == _BATCH_FRAMES_MAX or size >= _BATCH_BYTES_MAX:
                     break
                 request = self._queue.get_nowait()
         return batch
@@ -148,8 +145,7 @@ def _run_action(action: Callable[[], None], outcome: Outcome | asyncio.Future[No
 def _resolve(batch: Sequence[_Request], error: JournalError | None) -> None:
     """Set the outcomes of a batch. Each event loop gets one call for all its coroutines."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for request in batch:
-        outcome = request.outcome
+    for _, _, outcome in batch:
         if isinstance(outcome, Outcome):
             outcome.set(None if error is None else JournalError(*error.args))
         else:

@@ -61,8 +61,10 @@ def _damaged_candidates(projections: Projections) -> Iterator[DamagedError]:
 
 
 def _existing(root: Path) -> list[str]:
-    """Return the tables that have a log or had one; opening any other would create it."""
-    return [name for name in TABLES if (root / name / "_delta_log").exists() or noted_version(root / name) >= 0]
+    """Return the tables that have a commit or checkpoint, or had one; opening any other would create it."""
+    # a full disk that breaks off the first commit leaves an empty log, perhaps with a draft (`_commit_*`)
+    logs = {name: root / name / "_delta_log" for name in TABLES}
+    return [name for name, log in logs.items() if noted_version(log.parent) >= 0 or any(log.glob("[0-9]*"))]
 
 
 def check_projections(home: Home, findings: Findings) -> None:

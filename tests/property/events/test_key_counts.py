@@ -83,3 +83,16 @@ def test_a_key_that_is_null_first_and_has_a_value_then_is_repeated(name: str) ->
     line = written({**MODELS[NOTED], name: value}, "", "", None)
     for twice in (f'{{"{name}":null,{line[1:]}', f'{line[:-1]},"{name}":null}}'):
         assert repeated_record_key(twice.encode(), record_json._DECODER.decode(twice)) == name
+
+
+@pytest.mark.row("EV-4")
+@pytest.mark.parametrize("escaped", [1, 2])
+def test_escaped_colons_of_the_time_hide_no_repeated_key(escaped: int) -> None:
+    quiet = [{**probe, "detail": None} for probe in MODELS[NOTED]["probe_results"]]
+    said = {**MODELS[NOTED]["deliberation"], "reasoning_summary": "-"}
+    fields = {**MODELS[NOTED], "gating_reason": "-", "probe_results": quiet, "deliberation": said}
+    time = fields["observed_at"]
+    line = written(fields, "", "", None).replace(time, time.replace(":", r"\u003a", escaped))
+    for twice in (line, '{"tick":1,' + line[1:], '{"tick":1,"cycle_seen":1,' + line[1:]):
+        record = record_json._DECODER.decode(twice)
+        assert repeated_record_key(twice.encode(), record) == repeated_key(twice.encode())

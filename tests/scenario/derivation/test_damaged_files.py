@@ -127,6 +127,17 @@ def test_the_rest_of_a_killed_rebuild_is_no_damage(brief_home: Path, tmp_path: P
 
 
 @pytest.mark.row("X-4")
+def test_a_table_whose_first_commit_broke_off_is_no_damage(brief_home: Path, tmp_path: Path) -> None:
+    root = copy_home(brief_home, tmp_path / "home")
+    table = DerivationContext.open(root).projections.root / "kits"
+    shutil.rmtree(table)
+    table.with_name("kits.version").unlink()
+    (table / "_delta_log").mkdir(parents=True)
+    (table / "_delta_log" / "_commit_0.json.tmp").write_bytes(b"{")
+    assert verify(Home.open(root)).clean
+
+
+@pytest.mark.row("X-4")
 def test_an_asset_check_names_a_damaged_projection(brief_home: Path, tmp_path: Path) -> None:
     root = copy_home(brief_home, tmp_path / "home")
 
