@@ -394,5 +394,5 @@ def _price(choice: Choice, deep: BoolArray, policy: Policy) -> None:
 
 def worth_after(fleet: Fleet, root: float) -> Float64Array:
     """Return the net asset value after acting, in micro-dollars."""
-    held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
+    held = worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root)
     return held + fleet.fees + fleet.idle + fleet.loan_value

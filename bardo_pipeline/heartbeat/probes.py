@@ -37,9 +37,14 @@ class Probes:
     def anomalies(self) -> BoolArray:
         """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
         _, high, sign = _limits(self.rules)
-        return self.value * sign > high * sign
+        return self._signed > high * sign
 
-    @property
+    @cached_property
+    def _signed(self) -> Float64Array:
+        """The values with the sign with which larger ones are worse."""
+        return self.value * _limits(self.rules)[2]
+
+    @cached_property
     def anomaly_count(self) -> Int64Array:
         """Number of anomalies of each golem."""
         return self.anomalies.sum(axis=0)
@@ -48,7 +53,7 @@ class Probes:
     def severity(self) -> Int8Array:
         """ABSENT, NONE, LOW or HIGH, [12, N]."""
         low, _, sign = _limits(self.rules)
-        severity = (self.value * sign > low * sign).astype(np.int8)
+        severity = (self._signed > low * sign).astype(np.int8)
         severity[self.anomalies] = HIGH
         severity[np.isnan(self.value)] = ABSENT
         return severity
@@ -57,8 +62,10 @@ class Probes:
     def worst(self) -> Int8Array:
         """Highest severity of each golem, NONE to HIGH; absent probes do not count."""
         low, _, sign = _limits(self.rules)
-        is_low = (self.value * sign > low * sign).any(axis=0)
-        return np.where(self.anomalies.any(axis=0), HIGH, is_low).astype(np.int8)
+        is_low: BoolArray = (self._signed > low * sign).any(axis=0)
+        worst = is_low.astype(np.int8)
+        worst[self.anomaly_count > 0] = HIGH
+        return worst
 
     @cached_property
     def threshold(self) -> Float64Array:

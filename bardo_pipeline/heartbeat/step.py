@@ -126,7 +126,7 @@ def step(
         out.failures[at] = turn.failures
     _put_life(out, at, fleet, turn.life)
     if oracle:
-        observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
+        observe.forecast(fleet, tape, t, fleet.health, seen.sigma, policy, recall.foresight)
     _bury(fleet, t, turn.life, turn.cause >= 0)
     return turn.cause
 
