@@ -89,4 +89,5 @@ def _draw(fleet: Fleet, t: int, policy: Policy) -> None:
     if begins.any():
         golem, later = np.flatnonzero(begins), np.arange(span)
         drawn = sampled(fleet.seed[golem], fleet.tick[golem] + later[:, None], fleet.boundaries[..., golem])
-        fleet.drawn[((t + later) % span)[:, None], :, golem] = drawn.swapaxes(1, 2)
+        descending = np.sort(drawn, axis=1)[:, ::-1]
+        fleet.drawn[((t + later) % span)[:, None], :, golem] = descending.swapaxes(1, 2)
