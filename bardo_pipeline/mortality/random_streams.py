@@ -70,5 +70,6 @@ def weighted_sample(
 
 def rank_within(group: Int64Array) -> Int64Array:
     """Return each element's position, from 0, in its run of equal values."""
-    start = np.flatnonzero(np.r_[True, group[1:] != group[:-1]][: len(group)])
-    return np.arange(len(group)) - np.repeat(start, np.diff(np.r_[start, len(group)]))
+    is_first = np.ones(len(group), bool)
+    np.not_equal(group[1:], group[:-1], out=is_first[1:])
+    return np.arange(len(group)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
