@@ -51,7 +51,6 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     fleet.high_water = np.maximum(fleet.high_water, nav)
     away = _away(fleet, tick)
     range_health = np.where(held, np.maximum(2.0 - away, 0.0), np.nan)
-    away = np.where(held, away, 0.0)
     rules = policy.anomaly
     volatility = tape.sigma_ratio[t] - 1.0
     volatility = 0.0 if np.isnan(volatility) else min(max(volatility, 0.0), 1.0)
@@ -180,7 +179,7 @@ def _away(fleet: Fleet, pool_tick: float) -> Float64Array:
 def deviation(fleet: Fleet, policy: Policy) -> Float64Array:
     """Return the largest absolute z-score of the five homeostatic variables; NaN during the first ticks."""
     spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
-    largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
+    largest = (np.abs(fleet.home_last - fleet.home_mean) / spread).max(axis=0)
     return np.where(fleet.home_seen >= policy.probes.homeostatic_ticks_min, largest, np.nan)
 
 
