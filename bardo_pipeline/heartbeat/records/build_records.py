@@ -6,6 +6,7 @@ Rows are sorted by golem, then by tick, because readers read the ticks of one go
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
     value, limit = (column.T.reshape(-1) for column in (probes.value, probes.threshold))
     code = np.tile(np.arange(len(PROBES)), rows.count)
     detail = detail_arrow(code, severity, value, limit)
-    names, high = arrow.text_of(PROBE_NAMES, code), np.flatnonzero(severity == HIGH)
+    names, high = _probe_names(rows.count), np.flatnonzero(severity == HIGH)
     results = {
         "probe": names,
         "severity": arrow.text_of(SEVERITIES, severity),
@@ -223,6 +224,12 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
         "probe_results": lists_of("probe_results", np.full(rows.count, len(PROBES)), results),
         "anomalies": lists_of("anomalies", probes.anomaly_count, anomalies),
     }
+
+
+@lru_cache(maxsize=4)
+def _probe_names(count: int) -> pa.Array:
+    """Return the names of the probes of so many records, which are kept, because most chunks have as many."""
+    return PROBE_NAMES.take(pa.array(np.tile(np.arange(len(PROBES)), count)))
 
 
 def _predictions(rows: Rows) -> pa.Array:
