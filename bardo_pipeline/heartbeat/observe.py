@@ -120,10 +120,11 @@ def _count(fleet: Fleet, resolved: BoolArray, held: BoolArray, window: int) -> N
     for first in range(0, len(resolved), window):  # a ring of `window` places takes at most that many at once
         mask, held_now = resolved[first : first + window], held[first : first + window]
         number = mask.cumsum(axis=0)
-        golem = mask.nonzero()[1]
-        where = ((fleet.ring_at + number - mask) % window)[mask], golem
-        fleet.held_count += held_now.sum(axis=0) - np.bincount(golem[fleet.ring[where]], minlength=fleet.size)
-        fleet.ring[where] = held_now[mask]
+        place = (fleet.ring_at + number - mask) % window * fleet.size + np.arange(fleet.size)
+        before = fleet.ring.take(place)
+        fleet.held_count += np.subtract(held_now, mask & before, dtype=np.int8).sum(axis=0)
+        # An unresolved prediction shares its place with the next resolved one, which is written later.
+        fleet.ring.put(place, np.where(mask, held_now, before))
         fleet.ring_at += number[-1]
     fleet.resolved_count = np.minimum(fleet.ring_at, window)
 

@@ -65,8 +65,10 @@ def share_in_range(
     way = np.asarray(tick_high - tick_low)
     moved = way > 0
     inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
+    if moved.all():
+        return np.minimum(np.maximum(inside / way, 0.0), 1.0)
     share = np.minimum(np.maximum(inside / np.where(moved, way, 1.0), 0.0), 1.0)
-    return share if moved.all() else np.where(moved, share, (lower <= tick) & (tick < upper))
+    return np.where(moved, share, (lower <= tick) & (tick < upper))
 
 
 def fees_micros(

@@ -24,9 +24,8 @@ DAY_US = 86_400_000_000
 
 def begin_day(fleet: Fleet, at_us: int) -> None:
     """Forget the spending of an earlier UTC day."""
-    day = at_us // DAY_US
-    fleet.day_spent = np.where(fleet.spent_day == day, fleet.day_spent, 0)
-    fleet.spent_day = np.full(fleet.size, day)
+    begins = fleet.spent_day != at_us // DAY_US
+    fleet.day_spent[begins], fleet.spent_day[begins] = 0, at_us // DAY_US
 
 
 def band_of(spent: Int64Array, policy: Policy) -> Int64Array:
