@@ -262,12 +262,14 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
         [policy.cost.rebalance_gas_units] * 2
         + [policy.cost.enter_gas_units, policy.cost.exit_gas_units, policy.cost.collect_gas_units]
     )[choice.action]
-    luck = uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION)
+    slip = np.zeros(len(golem), np.int64)
+    if swap.any():
+        slip = rebalance.slips(tape, t, swap, uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION))
     return Plan(
         centre=centre,
         swap=swap,
         gas=rebalance.gas_micros(tape, t, units).astype(np.int64),
-        slip=rebalance.slips(tape, t, swap, luck),
+        slip=slip,
         expected_slip=rebalance.slips(tape, t, swap, rebalance.MEDIAN_LUCK),
     )
 
@@ -359,6 +361,8 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, tape: Tape,
 
     Collected fees are withdrawals, not losses: the high-water mark falls by the same share as the net asset value.
     """
+    if not choice.permitted.any():  # nothing was sent
+        return
     pay_gas(fleet, choice.golem, choice.gas_micros, int(tape.at_us[t]))
     executed = (choice.action != HOLD) & (choice.status == EXECUTED)
     golem = choice.golem[executed]

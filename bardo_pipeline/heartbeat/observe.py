@@ -78,6 +78,7 @@ class Comparison:
     expected: Float64Array
     half: Float64Array
     actual: Float64Array
+    residual: Float64Array
     resolved: BoolArray
     held: BoolArray
     scale: Float64Array
@@ -106,6 +107,7 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
         expected=fleet.expected,
         half=fleet.half,
         actual=actual,
+        residual=residual,
         resolved=resolved,
         held=held,
         scale=scale,

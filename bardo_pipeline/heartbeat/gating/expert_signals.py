@@ -28,7 +28,7 @@ def expert_signals(fleet: Fleet, tape: Tape, t: int, seen: Comparison, probes: P
     """
     rules = policy.gating
     signals = np.empty((5, fleet.size))
-    residual = np.abs(seen.actual[PRICE] - seen.expected[PRICE]) / np.maximum(seen.half[PRICE], 1e-300)
+    residual = np.abs(seen.residual[PRICE]) / np.maximum(seen.half[PRICE], 1e-300)
     signals[0] = residual / (residual + rules.oracle_half)
     divergence = np.fmax.reduce(_divergences(seen, policy), axis=0)
     signals[1] = divergence / (divergence + rules.surprise_half_nats)
@@ -41,7 +41,7 @@ def expert_signals(fleet: Fleet, tape: Tape, t: int, seen: Comparison, probes: P
 def _divergences(seen: Comparison, policy: Policy) -> Float64Array:
     """Return the KL divergence, in nats, of each forecast after the tick from that before it, [3, golems]."""
     before = seen.half / policy.prediction.interval_z / seen.scale
-    moved = (seen.actual - seen.expected) / seen.scale / before
+    moved = seen.residual / seen.scale / before
     ratio = np.square(seen.sigma / before)
     return np.asarray(0.5 * (ratio + moved * moved - 1.0 - np.log(ratio)))
 
