@@ -49,12 +49,18 @@ def struct(type_: pa.DataType, parts: Mapping[str, Any], missing: BoolArray | No
 
 def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.Array:
     """Look up strings by code; -1 becomes null."""
-    table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
+    table = choices if isinstance(choices, pa.Array) else words_of(choices)
     codes = np.asarray(codes, dtype=np.int64)
     missing = codes < 0
-    if missing.all():
-        return pa.nulls(len(codes), table.type)
-    return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
+    if not missing.any():
+        return table.take(pa.array(codes))
+    return pa.nulls(len(codes), table.type) if missing.all() else table.take(pa.array(codes, mask=missing))
+
+
+@lru_cache(maxsize=128)
+def words_of(choices: tuple[str | None, ...]) -> pa.Array:
+    """Return these strings as a column, which is kept."""
+    return pa.array(choices, pa.string())
 
 
 def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
@@ -62,10 +68,9 @@ def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
 
     Children of a null struct stay valid, because a non-nullable field needs a value even if its parent is null.
     """
+    missing = len(values)
     values = pa.concat_arrays([values, missing_part(values.type, 1)])
-    at = pa.array(np.where(place < 0, len(values) - 1, place))
-    children = [values.field(i).take(at) for i in range(values.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(values.type), mask=values.is_null().take(at))
+    return values.take(pa.array(np.where(place < 0, missing, place)))
 
 
 def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.Array:
