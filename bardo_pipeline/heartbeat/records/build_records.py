@@ -251,13 +251,14 @@ def _resolutions(rows: Rows) -> pa.Array:
     wanted = record_type("resolutions")
     if not rows.has("trial_due"):
         return arrow.empty_lists(wanted, rows.count)
-    due = rows["trial_due"]
-    pick = due.reshape(-1)
+    counts = rows["trial_due"].sum(axis=1)
+    judged = rows.take(np.flatnonzero(counts))
+    pick = judged["trial_due"].reshape(-1)
     column = {
-        n: rows[f"trial_{n}"].reshape(-1)[pick]
+        n: judged[f"trial_{n}"].reshape(-1)[pick]
         for n in ("decision_tick", "chosen_act", "regime", "score", "gas_ratio", "value", "effect_ppm")
     }
-    recalled = rows["trial_recalled"].reshape(rows.count * due.shape[1], -1)[pick]
+    recalled = judged["trial_recalled"].reshape(len(pick), -1)[pick]
     ids = wanted.value_type.field("retrieved_entry_ids").type
     parts = {
         "decision_tick": column["decision_tick"],
@@ -275,7 +276,7 @@ def _resolutions(rows: Rows) -> pa.Array:
             ids, (recalled >= 0).sum(axis=1), rows.entry_ids(recalled[recalled >= 0])
         ),
     }
-    return lists_of("resolutions", due.sum(axis=1), parts)
+    return lists_of("resolutions", counts, parts)
 
 
 def _trials(rows: Rows) -> pa.Array | None:
