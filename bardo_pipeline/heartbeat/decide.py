@@ -280,12 +280,12 @@ def _check(
 ) -> None:  # fmt: skip
     """Simulate (T2), validate (T1 and T2), and apply the slippage on inclusion. The first refusal counts."""
     acts, centre = choice.action != HOLD, plan.centre
-    if acts.any():
-        for mask, status, why, size, most in _stops(fleet, tape, t, sight, choice, plan, deep, liquidating, policy, cut):
-            hit = mask & acts & (choice.why == refusals.NO_REFUSAL)
-            if hit.any():
-                choice.status[hit], choice.why[hit] = status, why
-                choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
+    stops = _stops(fleet, tape, t, sight, choice, plan, deep, liquidating, policy, cut) if acts.any() else ()
+    for mask, status, why, size, most in stops:
+        hit = mask & acts & (choice.why == refusals.NO_REFUSAL)
+        if hit.any():
+            choice.status[hit], choice.why[hit] = status, why
+            choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
     sent = acts & ((choice.status == EXECUTED) | (choice.status == REVERTED))
     choice.gas_micros = np.where(sent, plan.gas, 0)
     choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)

@@ -292,9 +292,9 @@ class Fleet:
         """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.
 
         expert_losses, expert_rounds: as in gating.expert_weights; expert_weights follow from them. boundaries: alpha
-        and beta [2, boundaries, golems]. drawn: sampled boundaries, descending, by position on the tape modulo a delta. is_taught:
-        whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier: before
-        exploration. past_closed: tick that closed the trial, 0 for none.
+        and beta [2, boundaries, golems]. drawn: sampled boundaries, descending, by position on the tape modulo a delta.
+        is_taught: whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier:
+        before exploration. past_closed: tick that closed the trial, 0 for none.
         """
         rules = policy.gating
         past = 2 * rules.delta_ticks + rules.window_ticks + 1 if policy.gate.mode == "learned" else 0

@@ -62,8 +62,7 @@ class Probes:
     def worst(self) -> Int8Array:
         """Highest severity of each golem, NONE to HIGH; absent probes do not count."""
         low, _, sign = _limits(self.rules)
-        is_low: BoolArray = (self._signed > low * sign).any(axis=0)
-        worst = is_low.astype(np.int8)
+        worst = np.any(self._signed > low * sign, axis=0).astype(np.int8)
         worst[self.anomaly_count > 0] = HIGH
         return worst
 

@@ -43,7 +43,8 @@ def _gamma(shape: Float64Array, word: UInt64Array, stream: Int64Array) -> Float6
     word: of `words`, [ticks, 1, golems]. stream: the first of each boundary, [boundaries, 1].
     """
     size = len(word), *shape.shape
-    all_words, streams, width = (np.broadcast_to(x, size).reshape(-1) for x in (word, stream, shape - 1.0 / 3.0))
+    all_words, streams = np.broadcast_to(word, size).reshape(-1), np.broadcast_to(stream, size).reshape(-1)
+    width = np.broadcast_to(shape - 1.0 / 3.0, size).reshape(-1)
     out, is_open = width.copy(), np.arange(len(width))
     for attempt in range(_ATTEMPTS):
         d, own, at = width[is_open], all_words[is_open], streams[is_open] + 3 * attempt

@@ -17,7 +17,7 @@ from bardo_pipeline.events.record.arrow_columns import absent
 
 @lru_cache(maxsize=64)
 def missing_part(type_: pa.DataType, count: int) -> pa.Array:
-    """Return `count` nulls, which are kept, because most chunks of a fleet have as many rows and lack the same parts."""
+    """Return `count` nulls, which are kept, because most chunks of a fleet lack the same parts in as many rows."""
     return absent(type_, count)
 
 
