@@ -49,7 +49,7 @@ def struct(type_: pa.DataType, parts: Mapping[str, Any], missing: BoolArray | No
 
 def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.Array:
     """Look up strings by code; -1 becomes null."""
-    table = choices if isinstance(choices, pa.Array) else words_of(choices)
+    table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
     codes = np.asarray(codes, dtype=np.int64)
     missing = codes < 0
     if not missing.any():
@@ -57,20 +57,13 @@ def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.
     return pa.nulls(len(codes), table.type) if missing.all() else table.take(pa.array(codes, mask=missing))
 
 
-@lru_cache(maxsize=128)
-def words_of(choices: tuple[str | None, ...]) -> pa.Array:
-    """Return these strings as a column, which is kept."""
-    return pa.array(choices, pa.string())
-
-
 def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
     """Build one struct per row: values[place[i]] for row i, null for -1.
 
     Children of a null struct stay valid, because a non-nullable field needs a value even if its parent is null.
     """
-    missing = len(values)
-    values = pa.concat_arrays([values, missing_part(values.type, 1)])
-    return values.take(pa.array(np.where(place < 0, missing, place)))
+    at = np.where(place < 0, len(values), place)
+    return pa.concat_arrays([values, missing_part(values.type, 1)]).take(pa.array(at))
 
 
 def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.Array:

@@ -53,7 +53,9 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
         "retrieved_entries": arrow.list_array(record_type("retrieved_entries"), entry_counts, retrieved),
         "somatic_markers_fired": markers,
         "deliberation": arrow.scattered(_deliberation(thinkers), place),
-        "actions": _action_lists(thinkers.take(np.flatnonzero(acts)), action_counts),
+        "actions": lists_of("actions", action_counts, _actions(thinkers.take(np.flatnonzero(acts))))
+        if acts.any()
+        else arrow.empty_lists(record_type("actions"), count),
         "outcome": arrow.scattered(_outcome(thinkers), place),
         "retrieval": arrow.scattered(_retrieval(thinkers), place),
     }
@@ -183,12 +185,6 @@ def _learned_texts(thinkers: Rows) -> tuple[pa.Array, pa.Array]:
         pa.array(width > 0), arrow.concat_text("; half-width ", thinkers.text("choice_width"), by), ""
     )
     return pc.coalesce(presence_text, ""), width_text
-
-
-def _action_lists(actors: Rows, counts: Int64Array) -> pa.Array:
-    if not actors.count:
-        return arrow.empty_lists(record_type("actions"), len(counts))
-    return lists_of("actions", counts, _actions(actors))
 
 
 def _actions(actors: Rows) -> dict[str, pa.Array | Int64Array]:
