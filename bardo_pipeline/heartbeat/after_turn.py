@@ -81,7 +81,9 @@ def after_turn(turn: Turn) -> None:
 def _heartbeat(turn: Turn) -> None:
     """Value the golem after acting, update homeostatic means, and read the attended items."""
     fleet, tape, t = turn.fleet, turn.tape, turn.t
-    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
+    fleet.nav, fleet.health = turn.sight.nav, turn.sight.health
+    if turn.choice is not None:  # only a deliberation changes what was observed
+        fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), observe.health_now(fleet, tape.pool_tick[t])
     inference, gas, _, acted = turn.bill
     observe.settle(fleet, np.array((inference + gas, inference, gas, acted, turn.error)), turn.policy)
     turn.attending = attend(fleet, tape, t, turn.band < NO_QUERY, turn.policy)

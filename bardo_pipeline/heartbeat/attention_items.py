@@ -47,10 +47,7 @@ class Digest:
 
 def readings(tape: Tape, t: int) -> Float64Array:
     """Return the logarithm of each item at a tick, [items]; NaN for an item that the market lacks."""
-    values = [tape.price[t], tape.gas_gwei[t], tape.liquidity[t], float(tape.volume_micros[t])]
-    values += [np.nan, np.nan] if tape.reserves is None else tape.reserves.borrow_rate[:, t].tolist()
-    level = np.array(values)
-    return np.log(np.where(level > 0.0, level, np.nan))
+    return tape.log_levels[:, t]
 
 
 def attend(fleet: Fleet, tape: Tape, t: int, queries: BoolArray, policy: Policy) -> Attending | None:

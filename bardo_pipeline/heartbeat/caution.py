@@ -51,6 +51,8 @@ def _is_about_acting(places: Int64Array, likeness: Float64Array, recall: Recall)
 
 def moved_threshold(threshold: Float64Array, weight: Float64Array, score: Float64Array, policy: Policy) -> Float64Array:
     """Move thresholds towards the upper edge of the score's anomaly band (negative weight) or the lower edge."""
+    if not weight.any():
+        return threshold
     edges = np.array(policy.curator.anomaly_edges)
     band = np.searchsorted(edges, score, side="right")
     upper, lower = np.append(edges, 1.0)[band], np.append(edges[0], edges)[band]

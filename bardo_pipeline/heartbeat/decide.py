@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array, UInt64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array, UInt64Array, first_case
 from bardo_pipeline.curator.choice_rules import ENTER as ENTERS
 from bardo_pipeline.curator.choice_rules import LEAVE as LEAVES
 from bardo_pipeline.curator.choice_rules import STAY_OUT
@@ -56,8 +56,9 @@ RULES = (
     STAY, MOVE, BORN, REENTER, FALLEN, FEES, COOLING, TURMOIL, OUTSIDE, GONE, CALLED, WARY, URGED, TAUGHT_TO_WAIT,
     TAUGHT_TO_MOVE,
 ) = range(len(RULES))  # fmt: skip
-CHANGED = (WARY, URGED, TAUGHT_TO_WAIT, TAUGHT_TO_MOVE)
-"""Rules of decisions that retrieved priors changed."""
+IS_CHANGED = np.isin(np.arange(len(RULES)), (WARY, URGED, TAUGHT_TO_WAIT, TAUGHT_TO_MOVE))
+"""Whether retrieved priors changed a decision, by its rule."""
+_IS_LEARNED = np.isin(np.arange(len(RULES)), (OUTSIDE, GONE, CALLED))
 VOLATILE = 3
 _INTEGER_FIELDS = (
     "action", "status", "rule", "why", "why_size", "why_limit", "gas_micros", "slip_ppm", "expected_slip_ppm",
@@ -213,7 +214,7 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     leave = fallen | gone
     move = held & ~leave & (score >= choice.threshold)
     collect = held & ~leave & ~move & (fleet.fees[golem] >= rules.collect_fees_micros)
-    choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
+    choice.action = first_case([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD)
     wary, urged = held & ~leave & (score >= threshold) & ~move & ~collect, move & (score < threshold)
     untaught = moved_threshold(threshold, choice.prior_weight - choice.lesson_weight, score, policy)
     waits, moves = wary & (score >= untaught), urged & (score < untaught)  # it is the lessons that decide
@@ -222,15 +223,14 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
         CALLED, BORN, REENTER, FALLEN, GONE, TAUGHT_TO_MOVE, URGED, MOVE, FEES, TAUGHT_TO_WAIT, WARY, STAY, OUTSIDE,
         TURMOIL,
     ]  # fmt: skip
-    choice.rule = np.select(cases, rules_of_cases, COOLING).astype(np.int64)
+    choice.rule = first_case(cases, rules_of_cases, COOLING)
     mints, width = enter | move, fleet.half_width_in(regime)[golem]
     choice.width, choice.width_rule = np.where(mints, width, 0), np.where(mints, fleet.range_rule[regime, golem], -1)
-    is_learned = np.isin(choice.rule, (OUTSIDE, GONE, CALLED))
-    choice.presence_rule = np.where(is_learned, fleet.presence_rule[regime, golem], -1)
-    choice.rule_size = np.select([fallen, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
-    limits = [np.full(len(golem), limit) for limit in (policy.probes.nav_high, rules.collect_fees_micros)]
+    choice.presence_rule = np.where(_IS_LEARNED[choice.rule], fleet.presence_rule[regime, golem], -1)
+    choice.rule_size = first_case([fallen, collect, held], [sight.drawdown[golem], fleet.fees[golem], score], tick)
+    limits = policy.probes.nav_high, rules.collect_fees_micros
     anomaly_limit = np.where(wary | urged, choice.threshold, threshold)
-    choice.rule_limit = np.select([fallen, collect, held], [*limits, anomaly_limit], cooldown)
+    choice.rule_limit = first_case([fallen, collect, held], [*limits, anomaly_limit], cooldown)
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, refusals.WARNING
@@ -262,12 +262,14 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
         [policy.cost.rebalance_gas_units] * 2
         + [policy.cost.enter_gas_units, policy.cost.exit_gas_units, policy.cost.collect_gas_units]
     )[choice.action]
-    luck = uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION)
+    slip = np.zeros(len(golem), np.int64)
+    if swap.any():
+        slip = rebalance.slips(tape, t, swap, uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION))
     return Plan(
         centre=centre,
         swap=swap,
         gas=rebalance.gas_micros(tape, t, units).astype(np.int64),
-        slip=rebalance.slips(tape, t, swap, luck),
+        slip=slip,
         expected_slip=rebalance.slips(tape, t, swap, rebalance.MEDIAN_LUCK),
     )
 
@@ -276,10 +278,27 @@ def _check(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
     policy: Policy, cut: refusals.Cut | None,
 ) -> None:  # fmt: skip
-    """Simulate (T2), validate (T1 and T2), and apply the slippage on inclusion.
+    """Simulate (T2), validate (T1 and T2), and apply the slippage on inclusion. The first refusal counts."""
+    acts, centre = choice.action != HOLD, plan.centre
+    stops = _stops(fleet, tape, t, sight, choice, plan, deep, liquidating, policy, cut) if acts.any() else ()
+    for mask, status, why, size, most in stops:
+        hit = mask & acts & (choice.why == refusals.NO_REFUSAL)
+        if hit.any():
+            choice.status[hit], choice.why[hit] = status, why
+            choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
+    sent = acts & ((choice.status == EXECUTED) | (choice.status == REVERTED))
+    choice.gas_micros = np.where(sent, plan.gas, 0)
+    choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
+    choice.expected_slip_ppm = plan.expected_slip
+    choice.swap_micros = np.where(choice.status == EXECUTED, np.rint(plan.swap), 0).astype(np.int64)
+    choice.moved_micros = np.where(acts, np.rint(centre.value), 0).astype(np.int64)
 
-    Validation: policy cage, gas gate, risk engine and accuracy gate, in this order; the first refusal counts.
-    """
+
+def _stops(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, deep: BoolArray, liquidating: BoolArray,
+    policy: Policy, cut: refusals.Cut | None,
+) -> tuple[refusals.Stop, ...]:  # fmt: skip
+    """Return what stops the chosen actions: policy cage, gas gate, risk engine and accuracy gate, in this order."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
     centre = plan.centre
@@ -291,7 +310,7 @@ def _check(
     nothing, limits = np.zeros(len(golem), np.int64), np.full(len(golem), limit)
     pool_limits = np.full(len(golem), refusals.ppm_of(cage.pool_share_max))
     pool_ppm = np.ceil(pool_share * 1e6).astype(np.int64)
-    stops: tuple[refusals.Stop, ...] = (
+    return (
         *(() if cut is None else cut.stops(golem)),
         (forbidden_protocol, BLOCKED, refusals.PROTOCOL, nothing, nothing),
         (liquidating, DEFERRED, refusals.LIQUIDATION, nothing, nothing),
@@ -303,16 +322,6 @@ def _check(
         accuracy_stop(fleet, golem, mints, policy),
         (plan.slip > limit, REVERTED, refusals.SLIPPAGE, plan.slip, limits),
     )
-    for mask, status, why, size, most in stops:
-        hit = mask & (choice.action != HOLD) & (choice.why == refusals.NO_REFUSAL)
-        choice.status[hit], choice.why[hit] = status, why
-        choice.why_size[hit], choice.why_limit[hit] = size[hit], most[hit]
-    sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
-    choice.gas_micros = np.where(sent, plan.gas, 0)
-    choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
-    choice.expected_slip_ppm = plan.expected_slip
-    choice.swap_micros = np.where(choice.status == EXECUTED, np.rint(plan.swap), 0).astype(np.int64)
-    choice.moved_micros = np.where(choice.action != HOLD, np.rint(centre.value), 0).astype(np.int64)
 
 
 def _stake(choice: Choice, plan: Plan, deep: BoolArray, mints: BoolArray) -> Stake:
@@ -352,6 +361,8 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, tape: Tape,
 
     Collected fees are withdrawals, not losses: the high-water mark falls by the same share as the net asset value.
     """
+    if not choice.permitted.any():  # nothing was sent
+        return
     pay_gas(fleet, choice.golem, choice.gas_micros, int(tape.at_us[t]))
     executed = (choice.action != HOLD) & (choice.status == EXECUTED)
     golem = choice.golem[executed]
@@ -365,7 +376,7 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, tape: Tape,
     fleet.high_water[golem] *= 1.0 - collected / np.maximum(sight.nav[golem], 1.0)
     centre = plan.centre.take(executed)
     kept = centre.value - plan.swap[executed] * choice.slip_ppm[executed] * 1e-6
-    mint = np.isin(action, (REBALANCE, ENTER))
+    mint = (action == REBALANCE) | (action == ENTER)
     to, value = golem[mint], kept[mint]
     lower, upper = centre.root_lower[mint], centre.root_upper[mint]
     fleet.root_lower[to], fleet.root_upper[to] = lower, upper
@@ -394,5 +405,5 @@ def _price(choice: Choice, deep: BoolArray, policy: Policy) -> None:
 
 def worth_after(fleet: Fleet, root: float) -> Float64Array:
     """Return the net asset value after acting, in micro-dollars."""
-    held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
+    held = worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root)
     return held + fleet.fees + fleet.idle + fleet.loan_value

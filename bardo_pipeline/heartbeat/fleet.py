@@ -279,8 +279,7 @@ class Fleet:
         self.forecast_var = np.repeat(np.array(first)[:, None], self.size, axis=1)
         self.expected, self.half = self._reals(3, fill=np.nan), self._reals(3, fill=np.nan)
         self.foreseen = self._reals()
-        self.ring, self.ring_used = self._flags(rules.fitness_window), self._flags(rules.fitness_window)
-        self.ring_at = self._ints()
+        self.ring, self.ring_at = self._flags(rules.fitness_window), self._ints()
         self.held_count, self.resolved_count = self._ints(), self._ints()
         self.home_mean, self.home_var, self.home_last = self._reals(5), self._reals(5), self._reals(5)
         self.home_seen = self._ints()
@@ -293,9 +292,9 @@ class Fleet:
         """State of the learned gate, and the past ticks that its next judgement needs; no past ticks in other modes.
 
         expert_losses, expert_rounds: as in gating.expert_weights; expert_weights follow from them. boundaries: alpha
-        and beta [2, boundaries, golems]. drawn: sampled boundaries by position on the tape modulo a delta. is_taught:
-        whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier: before
-        exploration. past_closed: tick that closed the trial, 0 for none.
+        and beta [2, boundaries, golems]. drawn: sampled boundaries, descending, by position on the tape modulo a delta.
+        is_taught: whether the golem inherited this state. past_*: by position on the tape modulo `past`. past_tier:
+        before exploration. past_closed: tick that closed the trial, 0 for none.
         """
         rules = policy.gating
         past = 2 * rules.delta_ticks + rules.window_ticks + 1 if policy.gate.mode == "learned" else 0

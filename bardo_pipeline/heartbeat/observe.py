@@ -45,13 +45,12 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     held = fleet.liquidity > 0
     inside = share_in_range(fleet.lower, fleet.upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tick)
     fleet.fees += fees_micros(fleet.liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside)
-    value = np.where(held, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
+    value = worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root)
     nav = value + fleet.fees + fleet.idle + fleet.loan_value
     change = (nav - fleet.nav) / np.maximum(fleet.nav, 1.0)
     fleet.high_water = np.maximum(fleet.high_water, nav)
     away = _away(fleet, tick)
     range_health = np.where(held, np.maximum(2.0 - away, 0.0), np.nan)
-    away = np.where(held, away, 0.0)
     rules = policy.anomaly
     volatility = tape.sigma_ratio[t] - 1.0
     volatility = 0.0 if np.isnan(volatility) else min(max(volatility, 0.0), 1.0)
@@ -71,13 +70,19 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
 
 @dataclass
 class Comparison:
-    """Resolved predictions, [3, golems]: NaN and False without a prediction."""
+    """Resolved predictions, [3, golems]: NaN and False without a prediction.
+
+    scale: divisors of residuals. sigma: standard deviation of the forecasts after the tick.
+    """
 
     expected: Float64Array
     half: Float64Array
     actual: Float64Array
+    residual: Float64Array
     resolved: BoolArray
     held: BoolArray
+    scale: Float64Array
+    sigma: Float64Array
     drift: Float64Array
     held_share: Float64Array
 
@@ -88,40 +93,42 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
     actual[PRICE], actual[GAS], actual[HEALTH] = tape.price[t], tape.gas_gwei[t], sight.health
     residual = actual - fleet.expected
     resolved = ~np.isnan(residual)
-    held = resolved & (np.abs(residual) <= fleet.half)
-    relative = np.where(resolved, residual / relative_scale(fleet.expected), 0.0)
+    held = np.abs(residual) <= fleet.half
+    scale = relative_scale(fleet.expected)
+    relative = np.where(resolved, residual / scale, 0.0)
     memory = fleet.forecast_memory
     fleet.forecast_var = np.where(
         resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var
     )
     _count(fleet, resolved, held, policy.prediction.fitness_window)
-    size = np.abs(relative)
     number = resolved.sum(axis=0)
+    of_number = np.where(number > 0, number, np.nan)
     return Comparison(
         expected=fleet.expected,
         half=fleet.half,
         actual=actual,
+        residual=residual,
         resolved=resolved,
         held=held,
-        drift=np.where(number > 0, size.sum(axis=0) / np.maximum(number, 1), np.nan),
-        held_share=np.where(number > 0, held.sum(axis=0) / np.maximum(number, 1), np.nan),
+        scale=scale,
+        sigma=sigma_now(fleet, policy),
+        drift=np.abs(relative).sum(axis=0) / of_number,
+        held_share=held.sum(axis=0) / of_number,
     )
 
 
 def _count(fleet: Fleet, resolved: BoolArray, held: BoolArray, window: int) -> None:
     """Count how many of the last `window` resolved predictions held, with one ring buffer per golem."""
-    golem = np.arange(fleet.size)
     for first in range(0, len(resolved), window):  # a ring of `window` places takes at most that many at once
         mask, held_now = resolved[first : first + window], held[first : first + window]
-        resolved_before = mask.cumsum(axis=0)
-        slot = (fleet.ring_at + resolved_before - mask) % window
-        was_used = mask & fleet.ring_used[slot, golem]
-        was_held = was_used & fleet.ring[slot, golem]
-        fleet.resolved_count += resolved_before[-1] - was_used.sum(axis=0)
-        fleet.held_count += held_now.sum(axis=0) - was_held.sum(axis=0)
-        where = slot[mask], mask.nonzero()[1]
-        fleet.ring[where], fleet.ring_used[where] = held_now[mask], True
-        fleet.ring_at += resolved_before[-1]
+        number = mask.cumsum(axis=0)
+        place = (fleet.ring_at + number - mask) % window * fleet.size + np.arange(fleet.size)
+        before = fleet.ring.take(place)
+        fleet.held_count += np.subtract(held_now, mask & before, dtype=np.int8).sum(axis=0)
+        # An unresolved prediction shares its place with the next resolved one, which is written later.
+        fleet.ring.put(place, np.where(mask, held_now, before))
+        fleet.ring_at += number[-1]
+    fleet.resolved_count = np.minimum(fleet.ring_at, window)
 
 
 def relative_scale(expected: Float64Array) -> Float64Array:
@@ -139,13 +146,15 @@ def sigma_now(fleet: Fleet, policy: Policy) -> Float64Array:
 
 
 def forecast(
-    fleet: Fleet, tape: Tape, t: int, health: Float64Array, policy: Policy, foresight: Foresight | None = None
-) -> None:
+    fleet: Fleet, tape: Tape, t: int, health: Float64Array, sigma: Float64Array, policy: Policy,
+    foresight: Foresight | None = None,
+) -> None:  # fmt: skip
     """Predict the next tick: a random walk, shifted by the causal graph's forecast of the price.
 
     The interval's width comes from past residuals, weighted by the golem's own forecast memory.
+
+    sigma: as in Comparison.
     """
-    sigma = sigma_now(fleet, policy)
     expected = np.empty_like(sigma)
     expected[PRICE], expected[GAS], expected[HEALTH] = tape.price[t], tape.gas_gwei[t], health
     if foresight is not None and len(foresight.variable):
@@ -173,7 +182,7 @@ def _away(fleet: Fleet, pool_tick: float) -> Float64Array:
 def deviation(fleet: Fleet, policy: Policy) -> Float64Array:
     """Return the largest absolute z-score of the five homeostatic variables; NaN during the first ticks."""
     spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
-    largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
+    largest = (np.abs(fleet.home_last - fleet.home_mean) / spread).max(axis=0)
     return np.where(fleet.home_seen >= policy.probes.homeostatic_ticks_min, largest, np.nan)
 
 

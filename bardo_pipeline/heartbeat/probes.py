@@ -37,9 +37,14 @@ class Probes:
     def anomalies(self) -> BoolArray:
         """Whether each probe is at HIGH [12, N]: its value is beyond the limit ("> 2 %", "< 1.5")."""
         _, high, sign = _limits(self.rules)
-        return self.value * sign > high * sign
+        return self._signed > high * sign
 
-    @property
+    @cached_property
+    def _signed(self) -> Float64Array:
+        """The values with the sign with which larger ones are worse."""
+        return self.value * _limits(self.rules)[2]
+
+    @cached_property
     def anomaly_count(self) -> Int64Array:
         """Number of anomalies of each golem."""
         return self.anomalies.sum(axis=0)
@@ -48,7 +53,7 @@ class Probes:
     def severity(self) -> Int8Array:
         """ABSENT, NONE, LOW or HIGH, [12, N]."""
         low, _, sign = _limits(self.rules)
-        severity = (self.value * sign > low * sign).astype(np.int8)
+        severity = (self._signed > low * sign).astype(np.int8)
         severity[self.anomalies] = HIGH
         severity[np.isnan(self.value)] = ABSENT
         return severity
@@ -57,8 +62,9 @@ class Probes:
     def worst(self) -> Int8Array:
         """Highest severity of each golem, NONE to HIGH; absent probes do not count."""
         low, _, sign = _limits(self.rules)
-        is_low = (self.value * sign > low * sign).any(axis=0)
-        return np.where(self.anomalies.any(axis=0), HIGH, is_low).astype(np.int8)
+        worst = np.any(self._signed > low * sign, axis=0).astype(np.int8)
+        worst[self.anomaly_count > 0] = HIGH
+        return worst
 
     @cached_property
     def threshold(self) -> Float64Array:
@@ -158,6 +164,8 @@ _WORDING: dict[str, tuple[float, tuple[str, str, str]]] = {
 }
 """Factor to the unit of the sentence, and the words before the value, before the limit, after it."""
 
+_FACTORS = np.array([_WORDING[name][0] for name in PROBES])
+
 
 def detail_arrow(
     probes_code: NDArray[Any], severity: NDArray[Any], value: Float64Array, threshold: Float64Array
@@ -167,27 +175,27 @@ def detail_arrow(
     probes_code: positions in PROBES; the other columns as `evaluate` computes them.
     """
     reported = np.flatnonzero(severity >= LOW)
+    rows = reported[np.argsort(probes_code[reported], kind="stable")]
+    code = probes_code[rows]
+    values, limits = (fixed(column[rows] * _FACTORS[code], 2) for column in (value, threshold))
     place = np.full(len(severity), -1, dtype=np.int64)
-    parts, done = [pa.array([], pa.string())], 0
-    for code, name in enumerate(PROBES):
-        rows = reported[probes_code[reported] == code]
-        place[rows] = np.arange(done, done + len(rows))
-        parts.append(_sentences(name, severity[rows], value[rows], threshold[rows]))
-        done += len(rows)
-    sentences = pa.chunked_array(parts).combine_chunks()
-    return sentences.take(pa.array(place, mask=place < 0))
+    place[rows] = np.arange(len(rows))
+    edges = np.searchsorted(code, np.arange(len(PROBES) + 1))
+    parts = [
+        _sentences(name, severity[rows[first:stop]], values[first:stop], limits[first:stop])
+        for name, first, stop in zip(PROBES, edges[:-1], edges[1:], strict=True)
+    ]
+    return pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
 
 
-def _sentences(name: str, severity: NDArray[Any], value: Float64Array, threshold: Float64Array) -> pa.Array:
+def _sentences(name: str, severity: NDArray[Any], value: pa.Array, limit: pa.Array) -> pa.Array:
     factor, (before, between, after) = _WORDING[name]
     if name == "causal_graph":
         high = pa.array(severity == HIGH)
         return pc.if_else(high, "a causal link was invalidated", "a new causal link is a candidate")
     if factor == _NO_NUMBERS:
         return pa.repeat(before, len(value))
-    return pc.binary_join_element_wise(
-        before, fixed(value * factor, 2), between, fixed(threshold * factor, 2), after, ""
-    )
+    return pc.binary_join_element_wise(before, value, between, limit, after, "")
 
 
 def fixed(values: Float64Array, decimals: int) -> pa.Array:

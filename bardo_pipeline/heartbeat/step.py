@@ -17,7 +17,7 @@ from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
 from bardo_pipeline.heartbeat import gate, observe
 from bardo_pipeline.heartbeat.after_turn import Turn, after_turn
 from bardo_pipeline.heartbeat.choice_trials import ChoiceVerdicts, judge_choices
-from bardo_pipeline.heartbeat.decide import CHANGED, HOLD, Choice, choose
+from bardo_pipeline.heartbeat.decide import HOLD, IS_CHANGED, Choice, choose
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health, repay
 from bardo_pipeline.heartbeat.defi.rebalance import Verdicts, judge
@@ -126,7 +126,7 @@ def step(
         out.failures[at] = turn.failures
     _put_life(out, at, fleet, turn.life)
     if oracle:
-        observe.forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
+        observe.forecast(fleet, tape, t, fleet.health, seen.sigma, policy, recall.foresight)
     _bury(fleet, t, turn.life, turn.cause >= 0)
     return turn.cause
 
@@ -296,7 +296,7 @@ def _deliberate(
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
         acted |= False if loans is None else loans.executed[choice.golem]
         gate.count_thoughts(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-        found[choice.golem] = acted | np.isin(choice.rule, CHANGED)
+        found[choice.golem] = acted | IS_CHANGED[choice.rule]
     return memory, choice, found
 
 

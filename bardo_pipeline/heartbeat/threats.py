@@ -30,6 +30,8 @@ def hear_threat(fleet: Fleet, i: int, intensity: float, at_us: int, policy: Poli
 
 def threat_now(fleet: Fleet, at_us: int, policy: Policy) -> Float64Array:
     """Return the intensity of each golem's threat at a time; 0 once it faded, NaN for a golem that heard of none."""
+    if np.isnan(fleet.threat).all():
+        return fleet.threat
     rules = policy.clade
     age = np.maximum(at_us - fleet.threat_us, 0) / (rules.threat_half_life_hours * _HOUR_US)
     intensity = fleet.threat * 2.0**-age

@@ -81,6 +81,13 @@ class Tape:
         return returns_distance(self.price_return, *self.topology_windows)
 
     @cached_property
+    def log_levels(self) -> Float64Array:
+        """Logarithms of price, gas, liquidity, volume and rates of loans, [6, ticks]; NaN for what the market lacks."""
+        rates = np.full((2, self.ticks), np.nan) if self.reserves is None else self.reserves.borrow_rate
+        level = np.stack([self.price, self.gas_gwei, self.liquidity, self.volume_micros.astype(np.float64), *rates])
+        return np.log(np.where(level > 0.0, level, np.nan))
+
+    @cached_property
     def events(self) -> ChainEvents:
         """Swaps and loans since the tick before."""
         return chain_events(self.volume_micros, self.reserves, self.event_window)

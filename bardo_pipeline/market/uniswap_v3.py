@@ -63,9 +63,12 @@ def share_in_range(
 ) -> np.ndarray:
     """Share of the way from tick_low to tick_high that lay inside a range: the part of the volume that paid it."""
     way = np.asarray(tick_high - tick_low)
+    moved = way > 0
     inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
-    share = np.minimum(np.maximum(inside / np.where(way > 0, way, 1.0), 0.0), 1.0)
-    return np.where(way > 0, share, (lower <= tick) & (tick < upper))
+    if moved.all():
+        return np.minimum(np.maximum(inside / way, 0.0), 1.0)
+    share = np.minimum(np.maximum(inside / np.where(moved, way, 1.0), 0.0), 1.0)
+    return np.where(moved, share, (lower <= tick) & (tick < upper))
 
 
 def fees_micros(

@@ -30,9 +30,20 @@ def seed_of(name: str) -> np.uint64:
 
 def uniform(seed: UInt64Array, tick: Int64Array | UInt64Array, stream: int | Int64Array) -> Float64Array:
     """Return one number in [0, 1) per (seed, tick), independent between streams; the three broadcast."""
+    return uniform_of(words(seed, tick), stream)
+
+
+def words(seed: UInt64Array, tick: Int64Array | UInt64Array) -> UInt64Array:
+    """Return a word per (seed, tick), from which `uniform_of` draws the numbers of many streams."""
     with np.errstate(over="ignore"):
-        word = mix64(mix64(seed ^ (tick.astype(np.uint64) * np.uint64(0xD1342543DE82EF95))) + np.uint64(stream))
-    return (word >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return mix64(seed ^ (tick.astype(np.uint64) * np.uint64(0xD1342543DE82EF95)))
+
+
+def uniform_of(word: UInt64Array, stream: int | Int64Array) -> Float64Array:
+    """Return the number in [0, 1) of a stream for each word."""
+    with np.errstate(over="ignore"):
+        mixed = mix64(word + np.uint64(stream))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def weighted_sample(
@@ -59,5 +70,6 @@ def weighted_sample(
 
 def rank_within(group: Int64Array) -> Int64Array:
     """Return each element's position, from 0, in its run of equal values."""
-    start = np.flatnonzero(np.r_[True, group[1:] != group[:-1]][: len(group)])
-    return np.arange(len(group)) - np.repeat(start, np.diff(np.r_[start, len(group)]))
+    is_first = np.ones(len(group), bool)
+    np.not_equal(group[1:], group[:-1], out=is_first[1:])
+    return np.arange(len(group)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]

@@ -124,7 +124,8 @@ def try_inaction(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: Int8Array
     A golem needs to have no open trial, so it has at most one such trial in `check_ticks`.
     """
     still = fleet.alive & (tier != 1) & (tier != 2) & sight.open & (sight.score >= policy.playbook.trial_score_min)
-    golem = np.flatnonzero(still & (fleet.trial_due < 0).all(axis=0))
+    golem = still.nonzero()[0]
+    golem = golem[(fleet.trial_due[:, golem] < 0).all(axis=0)]
     if len(golem):
         plan = recentring(fleet, tape, t, sight, golem)
         try_recentring(fleet, tape, t, sight, plan, np.zeros(len(golem), bool), plan.expected_slip, None, policy)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int8Array, Int64Array, first_case
 from bardo_pipeline.heartbeat.fleet import ROUTES, Fleet
 from bardo_pipeline.heartbeat.gating.bandits import after_outcomes, after_reward, best_arms, greedy_routes, upper_bounds
 from bardo_pipeline.heartbeat.gating.event_scores import contexts, event_scores, rule_scores
@@ -80,7 +80,7 @@ def route_events(fleet: Fleet, tape: Tape, t: int, sight: Sight, residual: Float
     limits = np.array(rules.arms)[arm].T
     context = contexts(fleet, tape, t, score, scores, applied)
     shadow = greedy_routes(fleet.seed, fleet.tick, fleet.route_mean, fleet.route_count, len(EVENT_KINDS), rules)
-    route = np.select([score > limit for limit in limits], (ESCALATE, EMIT, COUNT), DISCARD).astype(np.int8)
+    route = first_case([score > limit for limit in limits], (ESCALATE, EMIT, COUNT), DISCARD).astype(np.int8)
     decider = np.zeros(route.shape, np.int8)
     kind, golem = np.nonzero(np.abs(score - limits[0]) < rules.borderline)
     if len(golem):

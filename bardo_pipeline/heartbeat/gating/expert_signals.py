@@ -10,7 +10,7 @@ import numpy as np
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.observe import PRICE, Comparison, relative_scale, sigma_now
+from bardo_pipeline.heartbeat.observe import PRICE, Comparison
 from bardo_pipeline.heartbeat.probes import HIGH, Probes
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.recollection import Recollection
@@ -28,9 +28,9 @@ def expert_signals(fleet: Fleet, tape: Tape, t: int, seen: Comparison, probes: P
     """
     rules = policy.gating
     signals = np.empty((5, fleet.size))
-    residual = np.abs(seen.actual[PRICE] - seen.expected[PRICE]) / np.maximum(seen.half[PRICE], 1e-300)
+    residual = np.abs(seen.residual[PRICE]) / np.maximum(seen.half[PRICE], 1e-300)
     signals[0] = residual / (residual + rules.oracle_half)
-    divergence = np.fmax.reduce(_divergences(fleet, seen, policy), axis=0)
+    divergence = np.fmax.reduce(_divergences(seen, policy), axis=0)
     signals[1] = divergence / (divergence + rules.surprise_half_nats)
     signals[2] = tape.topology[t] / (tape.topology[t] + rules.topology_half)
     signals[3] = fleet.contradiction
@@ -38,11 +38,11 @@ def expert_signals(fleet: Fleet, tape: Tape, t: int, seen: Comparison, probes: P
     return signals
 
 
-def _divergences(fleet: Fleet, seen: Comparison, policy: Policy) -> Float64Array:
+def _divergences(seen: Comparison, policy: Policy) -> Float64Array:
     """Return the KL divergence, in nats, of each forecast after the tick from that before it, [3, golems]."""
-    before = seen.half / policy.prediction.interval_z / relative_scale(seen.expected)
-    moved = (seen.actual - seen.expected) / relative_scale(seen.expected) / before
-    ratio = np.square(sigma_now(fleet, policy) / before)
+    before = seen.half / policy.prediction.interval_z / seen.scale
+    moved = seen.residual / seen.scale / before
+    ratio = np.square(seen.sigma / before)
     return np.asarray(0.5 * (ratio + moved * moved - 1.0 - np.log(ratio)))
 
 

@@ -35,8 +35,7 @@ def combined(weights: Float64Array, signals: Float64Array) -> Float64Array:
     """Return the mean of the signals by weight over experts that are awake, [golems]; NaN if all sleep."""
     awake = ~np.isnan(signals)
     total = np.where(awake, weights, 0.0).sum(axis=0)
-    mean = np.where(awake, weights * signals, 0.0).sum(axis=0) / np.where(total > 0.0, total, 1.0)
-    return np.where(total > 0.0, mean, np.nan)
+    return np.asarray(np.where(awake, weights * signals, 0.0).sum(axis=0) / np.where(total > 0.0, total, np.nan))
 
 
 def after_losses(losses: Float64Array, new: Float64Array, counts: BoolArray, rules: GatingPolicy) -> Float64Array:

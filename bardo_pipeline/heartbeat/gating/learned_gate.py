@@ -60,8 +60,9 @@ def weigh(fleet: Fleet, tape: Tape, t: int, signals: Float64Array, unforced: Boo
     grown = fleet.is_taught | (fleet.tick > policy.gate.attention_after_ticks)
     decided = fleet.alive & unforced & grown & (fleet.follow_ups == 0) & ~np.isnan(composite)
     tier = _TIER_BY_EXCEEDED[(composite > limits).sum(axis=0)]
-    explores = tape.exploration_luck[t] < rules.explore_share
-    explored = decided & explores & (tier != T1) & (tier != T2)
+    explored = decided & (tape.exploration_luck[t] < rules.explore_share)
+    if explored.any():
+        explored &= (tier != T1) & (tier != T2)
     boundaries = fleet.boundaries.reshape(6, -1)
     return Weighing(signals, fleet.expert_weights, composite, boundaries, limits, decided, tier, explored)
 
@@ -89,4 +90,5 @@ def _draw(fleet: Fleet, t: int, policy: Policy) -> None:
     if begins.any():
         golem, later = np.flatnonzero(begins), np.arange(span)
         drawn = sampled(fleet.seed[golem], fleet.tick[golem] + later[:, None], fleet.boundaries[..., golem])
-        fleet.drawn[((t + later) % span)[:, None], :, golem] = drawn.swapaxes(1, 2)
+        descending = np.sort(drawn, axis=1)[:, ::-1]
+        fleet.drawn[((t + later) % span)[:, None], :, golem] = descending.swapaxes(1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,12 @@ from numpy.typing import ArrayLike
 
 from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
 from bardo_pipeline.events.record.arrow_columns import absent
+
+
+@lru_cache(maxsize=64)
+def missing_part(type_: pa.DataType, count: int) -> pa.Array:
+    """Return `count` nulls, which are kept, because most chunks of a fleet lack the same parts in as many rows."""
+    return absent(type_, count)
 
 
 def column(part: Any, type_: pa.DataType, count: int) -> pa.Array:
@@ -27,7 +34,7 @@ def column(part: Any, type_: pa.DataType, count: int) -> pa.Array:
         return part if part.type == type_ else part.cast(type_)
     if isinstance(part, Mapping):
         return struct(type_, part)
-    return absent(type_, count) if part is None else pa.repeat(pa.scalar(part, type_), count)
+    return missing_part(type_, count) if part is None else pa.repeat(pa.scalar(part, type_), count)
 
 
 def struct(type_: pa.DataType, parts: Mapping[str, Any], missing: BoolArray | None = None) -> pa.Array:
@@ -45,9 +52,9 @@ def text_of(choices: tuple[str | None, ...] | pa.Array, codes: ArrayLike) -> pa.
     table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
     codes = np.asarray(codes, dtype=np.int64)
     missing = codes < 0
-    if missing.all():
-        return pa.nulls(len(codes), table.type)
-    return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
+    if not missing.any():
+        return table.take(pa.array(codes))
+    return pa.nulls(len(codes), table.type) if missing.all() else table.take(pa.array(codes, mask=missing))
 
 
 def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
@@ -55,10 +62,8 @@ def scattered(values: pa.Array, place: Int64Array) -> pa.Array:
 
     Children of a null struct stay valid, because a non-nullable field needs a value even if its parent is null.
     """
-    values = pa.concat_arrays([values, absent(values.type, 1)])
-    at = pa.array(np.where(place < 0, len(values) - 1, place))
-    children = [values.field(i).take(at) for i in range(values.type.num_fields)]
-    return pa.StructArray.from_arrays(children, fields=list(values.type), mask=values.is_null().take(at))
+    at = np.where(place < 0, len(values), place)
+    return pa.concat_arrays([values, missing_part(values.type, 1)]).take(pa.array(at))
 
 
 def list_array(type_: pa.DataType, counts: Int64Array, values: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ Rows are sorted by golem, then by tick, because readers read the ticks of one go
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
     value, limit = (column.T.reshape(-1) for column in (probes.value, probes.threshold))
     code = np.tile(np.arange(len(PROBES)), rows.count)
     detail = detail_arrow(code, severity, value, limit)
-    names, high = arrow.text_of(PROBE_NAMES, code), np.flatnonzero(severity == HIGH)
+    names, high = _probe_names(rows.count), np.flatnonzero(severity == HIGH)
     results = {
         "probe": names,
         "severity": arrow.text_of(SEVERITIES, severity),
@@ -223,6 +224,12 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
         "probe_results": lists_of("probe_results", np.full(rows.count, len(PROBES)), results),
         "anomalies": lists_of("anomalies", probes.anomaly_count, anomalies),
     }
+
+
+@lru_cache(maxsize=4)
+def _probe_names(count: int) -> pa.Array:
+    """Return the names of the probes of so many records, which are kept, because most chunks have as many."""
+    return PROBE_NAMES.take(pa.array(np.tile(np.arange(len(PROBES)), count)))
 
 
 def _predictions(rows: Rows) -> pa.Array:
@@ -244,13 +251,14 @@ def _resolutions(rows: Rows) -> pa.Array:
     wanted = record_type("resolutions")
     if not rows.has("trial_due"):
         return arrow.empty_lists(wanted, rows.count)
-    due = rows["trial_due"]
-    pick = due.reshape(-1)
+    counts = rows["trial_due"].sum(axis=1)
+    judged = rows.take(np.flatnonzero(counts))
+    pick = judged["trial_due"].reshape(-1)
     column = {
-        n: rows[f"trial_{n}"].reshape(-1)[pick]
+        n: judged[f"trial_{n}"].reshape(-1)[pick]
         for n in ("decision_tick", "chosen_act", "regime", "score", "gas_ratio", "value", "effect_ppm")
     }
-    recalled = rows["trial_recalled"].reshape(rows.count * due.shape[1], -1)[pick]
+    recalled = judged["trial_recalled"].reshape(len(pick), -1)[pick]
     ids = wanted.value_type.field("retrieved_entry_ids").type
     parts = {
         "decision_tick": column["decision_tick"],
@@ -268,7 +276,7 @@ def _resolutions(rows: Rows) -> pa.Array:
             ids, (recalled >= 0).sum(axis=1), rows.entry_ids(recalled[recalled >= 0])
         ),
     }
-    return lists_of("resolutions", due.sum(axis=1), parts)
+    return lists_of("resolutions", counts, parts)
 
 
 def _trials(rows: Rows) -> pa.Array | None:

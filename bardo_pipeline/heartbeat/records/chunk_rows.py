@@ -66,6 +66,11 @@ class Buffers:
         column = self._columns[name]
         return column.transpose(-1, *range(column.ndim - 1))
 
+    def whole(self, name: str) -> NDArray[Any]:
+        """Return the values of all golems at all ticks, golem by golem, as `rows` does."""
+        column = self[name]
+        return column.reshape(-1, *column.shape[2:])
+
     def rows(self, name: str, golem: Int64Array, tick: Int64Array) -> NDArray[Any]:
         """Return the values of these golems at these ticks, [rows] or [rows, items]."""
         column = self._columns[name]
@@ -115,10 +120,15 @@ class Rows:
         self.golem, self.column = np.divmod(self.position, chunk.out.ticks)
         self.t = chunk.start + self.column
         self.count = len(self.position)
-        self.golem_ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
+        self._is_whole = position is None and self.count == self.out.golems * self.out.ticks
+
+    @cached_property
+    def golem_ids(self) -> pa.Array:
+        """The golem of each row."""
+        return pa.array(self.chunk.golem_ids, pa.string()).take(pa.array(self.golem))
 
     def __getitem__(self, name: str) -> Any:
-        return self.out.rows(name, self.golem, self.column)
+        return self.out.whole(name) if self._is_whole else self.out.rows(name, self.golem, self.column)
 
     def take(self, where: Int64Array) -> Rows:
         """Select rows."""

@@ -99,28 +99,32 @@ def attention_changes(rows: Rows) -> pa.Array | None:
     """Build the items whose attention changed in each record; null in a record without any."""
     if not rows.has("item_cause"):
         return None
-    cause = rows["item_cause"]
+    where = np.flatnonzero((rows["item_cause"] != NOTHING).any(axis=1))
+    changed = rows.take(where)
+    cause = changed["item_cause"]
     row, item = np.nonzero(cause != NOTHING)
     parts = {
         "item": arrow.text_of(ITEMS, item),
-        "level": arrow.text_of(LEVELS, rows["item_level"][row, item]),
+        "level": arrow.text_of(LEVELS, changed["item_level"][row, item]),
         "cause": arrow.text_of(CAUSES, cause[row, item]),
-        "residual": rows["item_residual"][row, item],
+        "residual": changed["item_residual"][row, item],
     }
     values = arrow.struct(record_type("attention_changes").value_type, parts)
-    return some_lists("attention_changes", rows.count, row, values)
+    return some_lists("attention_changes", rows.count, where[row], values)
 
 
 def residual_digest(rows: Rows) -> pa.Array | None:
     """Build the digest of each record that ends a delta; null in others."""
     if not rows.has("digest_due"):
         return None
-    resolved = rows["digest_resolved"]
-    row, item = np.nonzero((resolved > 0) & rows["digest_due"][:, None])
-    figures = {name: rows[f"digest_{name}"][row, item] for name in ("violations", "mean", "variance")}
+    where = np.flatnonzero(rows["digest_due"])
+    due = rows.take(where)
+    resolved = due["digest_resolved"]
+    row, item = np.nonzero(resolved > 0)
+    figures = {name: due[f"digest_{name}"][row, item] for name in ("violations", "mean", "variance")}
     parts = {"item": arrow.text_of(ITEMS, item), "resolved": resolved[row, item], **figures}
     values = arrow.struct(record_type("residual_digest").value_type, parts)
-    return some_lists("residual_digest", rows.count, row, values)
+    return some_lists("residual_digest", rows.count, where[row], values)
 
 
 def failed_subsystems(rows: Rows) -> pa.Array | None:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
-from bardo_pipeline.events.record.arrow_columns import absent
 from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.decide import (
@@ -40,7 +39,7 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
     if not len(where):
         structs = ("context_bundle_summary", "deliberation", "outcome", "retrieval")
         lists = ("retrieved_entries", "actions", "somatic_markers_fired")
-        fields = {name: absent(record_type(name), count) for name in structs}
+        fields = {name: arrow.missing_part(record_type(name), count) for name in structs}
         return fields | {name: arrow.empty_lists(record_type(name), count) for name in lists}
     thinkers = rows.take(where)
     acts = thinkers["choice_action"] > 0
@@ -54,7 +53,9 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
         "retrieved_entries": arrow.list_array(record_type("retrieved_entries"), entry_counts, retrieved),
         "somatic_markers_fired": markers,
         "deliberation": arrow.scattered(_deliberation(thinkers), place),
-        "actions": lists_of("actions", action_counts, _actions(thinkers.take(np.flatnonzero(acts)))),
+        "actions": lists_of("actions", action_counts, _actions(thinkers.take(np.flatnonzero(acts))))
+        if acts.any()
+        else arrow.empty_lists(record_type("actions"), count),
         "outcome": arrow.scattered(_outcome(thinkers), place),
         "retrieval": arrow.scattered(_retrieval(thinkers), place),
     }

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array
+from bardo_pipeline.arrays import BoolArray, Float64Array, Int64Array, first_case
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import cells
@@ -56,7 +56,7 @@ def look_up(fleet: Fleet, tape: Tape, t: int, sight: Sight, asks: BoolArray, pol
         _faults(fleet, tape, t, sight, golem, pattern, policy),
     )
     acts, few = fleet.cache_outcome[pattern, golem] != HOLD, outcomes < policy.cache.outcomes_min
-    result = np.select([fault != HIT, acts, few], [fault, ACTS, UNPROVEN], HIT)
+    result = first_case([fault != HIT, acts, few], [fault, ACTS, UNPROVEN], HIT)
     gone = asks & (fault != HIT)
     fleet.cache_outcomes[pattern[gone], golem[gone]] = 0
     return Lookup(asks, pattern, outcomes, result)
@@ -129,4 +129,4 @@ def _faults(
         ended,
         drifted,
     ]
-    return np.select(cases, [UNKNOWN, REGIME, CONTEXT, PLAYBOOK, EXPIRED, DRIFT], HIT)
+    return first_case(cases, [UNKNOWN, REGIME, CONTEXT, PLAYBOOK, EXPIRED, DRIFT], HIT)

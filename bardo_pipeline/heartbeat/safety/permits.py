@@ -51,6 +51,8 @@ class Permits:
         action: what is about to be executed, [decisions]. A permit does not allow another action, another tick of its
         golem, another state of the market, or a moment from its expiry on.
         """
+        if not self.granted.any():
+            return self.granted
         now = market_state(tape, t) == self.market_state and int(tape.at_us[t]) < self.expires_us
         allowed = self.granted & (self.action == action) & (self.tick == fleet.tick[self.golem]) & now
         self.granted = np.zeros(len(self.granted), bool)

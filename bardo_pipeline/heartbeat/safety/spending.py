@@ -24,21 +24,23 @@ DAY_US = 86_400_000_000
 
 def begin_day(fleet: Fleet, at_us: int) -> None:
     """Forget the spending of an earlier UTC day."""
-    day = at_us // DAY_US
-    fleet.day_spent = np.where(fleet.spent_day == day, fleet.day_spent, 0)
-    fleet.spent_day = np.full(fleet.size, day)
+    begins = fleet.spent_day != at_us // DAY_US
+    fleet.day_spent[begins], fleet.spent_day[begins] = 0, at_us // DAY_US
 
 
 def band_of(spent: Int64Array, policy: Policy) -> Int64Array:
     """Return the band of a day's spending in micro-dollars; a limit belongs to the band above it."""
     cap, rules = policy.gateway.daily_budget_micros, policy.spending
-    limits = [round(rules.large_model_share * cap), round(rules.model_share * cap), cap]
-    band: Int64Array = np.searchsorted(limits, spent, side="right")
+    band = np.zeros(len(spent), np.int64)
+    for limit in (round(rules.large_model_share * cap), round(rules.model_share * cap), cap):
+        band += spent >= limit
     return band
 
 
 def lowered(tier: Int8Array, band: Int64Array) -> Int8Array:
     """Return the tiers that the bands allow: T2 falls to T1, and without a model T1 and T2 fall to T0."""
+    if not band.any():
+        return tier
     thinks = (tier == T1) | (tier == T2)
     allowed = np.where((tier == T2) & (band == NO_LARGE_MODEL), T1, tier)
     return np.where(thinks & (band >= NO_MODEL), T0, allowed).astype(np.int8)

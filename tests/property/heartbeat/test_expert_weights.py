@@ -119,7 +119,7 @@ def test_draws_of_boundaries_golems_and_ticks_are_independent() -> None:
 @pytest.mark.row("HB-7", "HB-6")
 @given(st.lists(UNIT, min_size=3, max_size=3), st.floats(-1.0, 1.0), st.floats(-1.0, 1.0))
 def test_thresholds_shift_with_the_mood_and_descend(drawn: list[float], arousal: float, dominance: float) -> None:
-    found = thresholds(np.array(drawn)[:, None], np.array([arousal]), np.array([dominance]), RULES)[:, 0]
+    found = thresholds(np.sort(drawn)[::-1, None], np.array([arousal]), np.array([dominance]), RULES)[:, 0]
     np.testing.assert_allclose(found, twin.thresholds(drawn, arousal, dominance, RULES), rtol=1e-12)
     assert (np.diff(found) <= 0.0).all()
     assert 0.05 <= found.min() <= found.max() <= 0.95

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bardo_pipeline.heartbeat import after_turn as chain
 from bardo_pipeline.heartbeat.after_turn import SUBSYSTEMS, Turn
 from bardo_pipeline.heartbeat.attention_items import WATCHED, readings
+from bardo_pipeline.heartbeat.decide import worth_after
+from bardo_pipeline.heartbeat.observe import health_now
 from tests.support.fleets.gated_fleets import GATED
 from tests.support.fleets.memory_fleets import Lived, live, lively_market
 
@@ -36,6 +39,23 @@ def test_nine_subsystems_run_in_the_order_of_the_document_at_every_tick(monkeypa
     rows = lived(monkeypatch, [watched(*pair) for pair in SUBSYSTEMS]).rows
     assert tuple(ran[:9]) == NAMES
     assert ran == list(NAMES) * len(rows)
+
+
+@pytest.mark.row("HB-29")
+def test_the_worth_after_a_turn_is_that_of_what_the_golem_then_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    differs: list[bool] = []
+    changed: list[bool] = []
+
+    def watched(turn: Turn) -> None:
+        SUBSYSTEMS[0][1](turn)
+        fleet, tape, t = turn.fleet, turn.tape, turn.t
+        held = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
+        differs.append(not all(map(np.array_equal, (fleet.nav, fleet.health), held, (True, True))))
+        changed.append(not np.array_equal(fleet.health, turn.sight.health, True))
+
+    lived(monkeypatch, [("heartbeat", watched), *SUBSYSTEMS[1:]])
+    assert any(changed), "a golem acts"
+    assert not any(differs)
 
 
 @pytest.mark.row("HB-29")

@@ -20,7 +20,7 @@ from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.heartbeat.causal_forecast import foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.observe import PRICE, forecast
+from bardo_pipeline.heartbeat.observe import PRICE, forecast, sigma_now
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.market.tick_series import Tape, tape_of
@@ -92,7 +92,7 @@ def test_a_price_forecast_includes_the_shift_of_the_links() -> None:
     state = from_table(grimoire(link(fleet.golem_ids[0])))
     foresight = foresight_of(state, fleet.golem_ids, NOW, POLICY)
     t = 204
-    forecast(fleet, tape, t, fleet.health, POLICY, foresight)
+    forecast(fleet, tape, t, fleet.health, sigma_now(fleet, POLICY), POLICY, foresight)
     walked = float(np.exp(foresight.shift(tape, t)[0] * tape.spread_ppm[t] / 1e6))
     assert fleet.expected[PRICE].tolist() == pytest.approx([tape.price[t] * walked, tape.price[t]], rel=1e-12)
     assert walked != 1.0
