@@ -41,8 +41,8 @@ def _described() -> dict[str, Any]:
 _MANIFEST = _described()
 
 _CLAIMS = {
-    "accepted_values": "{column_name} is one of: {values}.",
     "dollars": "Each amount in dollars is the millionth part of that in micro-dollars.",
+    "one_of": "Every value is one of those of its column: {columns}.",
     "of_records": "A row about a record has: {columns}.",
     "ranges": "Every value is in its range, bounds included: {columns}.",
     "relationships": "{column_name} is a {field} of {to}.",
@@ -80,13 +80,18 @@ class MartTranslator(DagsterDbtTranslator):
 def _words(value: Any) -> str:
     """Write an argument of a data test as words."""
     if isinstance(value, Mapping):
-        ends = {
-            name: ("-∞" if low is None else low, "∞" if high is None else high) for name, (low, high) in value.items()
-        }
-        return ", ".join(f"{name} [{low}, {high}]" for name, (low, high) in ends.items())
+        return "; ".join(f"{name} {_words_of_column(allowed)}" for name, allowed in value.items())
     return (
         ", ".join(map(str, value)) if isinstance(value, list) else str(value).removeprefix("ref('").removesuffix("')")
     )
+
+
+def _words_of_column(allowed: Sequence[Any]) -> str:
+    """Write the two bounds of a column, or its words."""
+    if any(isinstance(value, str) for value in allowed):
+        return f"({', '.join(allowed)})"
+    low, high = allowed
+    return f"[{'-∞' if low is None else low}, {'∞' if high is None else high}]"
 
 
 def _declared() -> tuple[list[dg.AssetSpec], dict[str, dg.AssetCheckSpec]]:
