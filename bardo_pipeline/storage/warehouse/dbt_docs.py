@@ -7,8 +7,8 @@ columns are read from the warehouse, which saves a second run of dbt. Source: P-
 from __future__ import annotations
 
 import re
-from io import SEEK_END
 from importlib.util import find_spec
+from io import SEEK_END
 from pathlib import Path
 from typing import Any
 

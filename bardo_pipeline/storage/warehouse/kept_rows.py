@@ -29,7 +29,7 @@ _READ = ("curation", "dreams", "episodes", "grimoire", "lessons")
 """Projections that these marts read; each row names its golem."""
 
 _TABLE_ROWS_MAX = 4_000
-"""Records that are read once, into memory. More of them stay a view, whose files are opened by each model that reads it."""
+"""Records that are read once, into memory. More of them stay a view, and each model that reads it opens their files."""
 
 _RAW = f"{DATABASE}.raw"
 _CHANGED = f"(from {_RAW}.changed_golems)"
