@@ -16,6 +16,7 @@ from dagster_dbt import DagsterDbtTranslator, DbtProject
 from assets.metadata import Seen, materialized
 from assets.plots import plots_of
 from assets.resources import DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.errors import MartsRefused
 from bardo_pipeline.storage.delta.table_digest import Digest
@@ -111,6 +112,7 @@ SPECS, CHECKS = _declared()
 
 
 @dg.multi_asset(specs=SPECS, check_specs=[*CHECKS.values()], name="warehouse", pool=DERIVE)
+@retried
 def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Build all marts and swap them in together, if every data test passes.
 

@@ -195,6 +195,7 @@ def test_the_runs_of_a_pool_follow_each_other(tmp_path: Path) -> None:
         assert instance.run_monitoring_enabled
         assert instance.run_launcher.supports_check_run_worker_health
         assert instance.run_retries_enabled
+        assert not instance.run_retries_retry_on_asset_or_op_failure, "a refused input would fail three times"
 
 
 EARLIER_SETTINGS = """\
@@ -224,7 +225,12 @@ def test_unchanged_settings_of_an_earlier_version_are_replaced(tmp_path: Path) -
     present = settings.read_text()
     dialog = "# No dialog invites to Dagster's mailing list.\nnux:\n  enabled: false\n\n"
     assert dialog in present
-    for earlier in (EARLIER_SETTINGS, present.replace(dialog, "")):
+    ever = present.replace("  retry_on_asset_or_op_failure: false\n", "").replace(
+        "# A run that failed by itself is not: its steps were retried for what passes, and sensors ask again for what is "
+        "due.\n",
+        "",
+    )
+    for earlier in (EARLIER_SETTINGS, ever.replace(dialog, ""), ever):
         settings.write_text(earlier)
         prepare_dagster_home(home)
         assert settings.read_text() == present
