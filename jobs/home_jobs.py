@@ -317,6 +317,13 @@ dream_job = dg.define_asset_job(
     "nothing to do.",
 )
 
+marts_job = dg.define_asset_job(
+    "marts_job",
+    selection=_LOG | dg.AssetSelection.groups("marts") | dg.AssetSelection.checks(only_passed_bundles_are_published),
+    description="Build the marts, unless a published bundle fails its check. The curator and death jobs end with the "
+    "same; the sensor `marts_behind` requests this job for what they did not build.",
+)
+
 spool_job = dg.define_asset_job(
     "spool_job",
     selection=dg.AssetSelection.assets(QUARANTINE),

@@ -6,6 +6,7 @@ or a data test fails, the old warehouse stays. Source: P-4; architecture ("Runni
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ def build_warehouse(
         folder = home.root / "warehouse.draft"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
+        started_ns = folder.stat().st_mtime_ns
         try:
             draft, page, version = folder / home.warehouse.name, docs_page(home), content_hash(project)
             environment = dbt_environment(home, derivation_id, policy or Policy(), draft.name)
@@ -86,6 +88,7 @@ def build_warehouse(
                 keep_manifest(folder, project)
                 with duckdb.connect(draft, read_only=True) as connection:
                     write_docs(folder / MANIFEST, connection, folder / page.name, version)
+            os.utime(draft, ns=(started_ns, started_ns))  # a later change of a table is not in it
             _swap(draft, home.warehouse)
             if not is_described:
                 _swap(folder / page.name, page)
