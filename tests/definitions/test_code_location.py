@@ -225,7 +225,7 @@ def test_unchanged_settings_of_an_earlier_version_are_replaced(tmp_path: Path) -
     present = settings.read_text()
     dialog = "# No dialog invites to Dagster's mailing list.\nnux:\n  enabled: false\n\n"
     assert dialog in present
-    added = ("# A run that failed by itself", "  retry_on_asset_or_op_failure")
+    added = ("# A run that failed for", "  retry_on_asset_or_op_failure")
     ever = "".join(line for line in present.splitlines(keepends=True) if not line.startswith(added))
     for earlier in (EARLIER_SETTINGS, ever.replace(dialog, ""), ever):
         settings.write_text(earlier)

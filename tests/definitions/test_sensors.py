@@ -216,7 +216,7 @@ class TestDeathsRecorded:
 
 @pytest.mark.row("P-3", "P-4")
 class TestMartsBehind:
-    """What a run that ended before the marts has derived is due until they are built."""
+    """Marts are due until a build has all tables, whatever became of the run that derived them."""
 
     def test_derived_tables_are_requested_until_the_marts_have_them(
         self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance

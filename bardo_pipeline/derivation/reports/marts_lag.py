@@ -1,4 +1,4 @@
-"""What the marts lack: changes of their tables since the newest build of the warehouse. Source: P-4, X-11."""
+"""Changes of the tables of the marts since the newest build of the warehouse. Source: P-4, X-11."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.storage.delta.durable_commits import commit_path
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import statuses
 from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 
-_AFTER_DEATH = ("BundleJudged", "BundlePublished", *PHASE_WORDS)
+_AFTER_DEATH = ("BundleJudged", "BundlePublished", *PHASES_OF_DYING)
 """Kinds of life events that a job records between a death and the marts."""
 
 _START = timedelta(milliseconds=100)

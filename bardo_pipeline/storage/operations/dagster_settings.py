@@ -35,7 +35,7 @@ run_monitoring:
   start_timeout_seconds: 180
   cancel_timeout_seconds: 180
   max_resume_run_attempts: 0
-# A run that failed by itself is not: its steps were retried for what passes, and sensors ask again for what is due.
+# A run that failed for another reason is not: sensors and schedules request again what is due.
 run_retries:
   enabled: true
   max_retries: 2

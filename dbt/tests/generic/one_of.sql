@@ -1,4 +1,4 @@
-{# Values that are none of the listed ones, by column. NULL is one of them. #}
+{# Values outside the list of their column. NULL passes. #}
 {% test one_of(model, columns) %}
 {% for name, values in columns.items() %}
 select '{{ name }}' as column_name, {{ name }}::varchar as value from {{ model }}

@@ -86,15 +86,6 @@ def test_a_failure_that_lasts_fails_the_step_at_once(
     assert failed.error.cause.cls_name == type(error).__name__
 
 
-@pytest.mark.row("P-3")
-def test_a_step_is_tried_three_times(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    take, calls = failing(9, OSError(errno.EIO, "input/output error"), Spool.take)
-    monkeypatch.setattr(Spool, "take", take)
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert not taken(home, instance).success
-    assert calls["calls"] == 1 + retries.RETRIES_MAX
-
-
 @pytest.mark.row("P-3", "P-4")
 @pytest.mark.parametrize(
     ("error", "tries"), [(OSError(errno.EIO, "input/output error"), 3), (MartsRefused("a failed data test", ()), 1)]
