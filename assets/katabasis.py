@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
 from assets.resources import DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstains as bloodstains_of
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
@@ -72,6 +73,7 @@ def scars(home: LazyStores) -> Iterable[Written]:
     code_version=CODE_VERSION,
     **of_schema("legacy", BLOODSTAIN_SCHEMA, ["bloodstain_id"]),
 )
+@retried
 def bloodstains(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per death: the bloodstain artefact with scars, death votes, testament, bundle and market conditions.
 
@@ -115,6 +117,7 @@ _SPECS = [
 
 
 @dg.multi_asset(specs=_SPECS, name="vote", pool=DERIVE)
+@retried
 def vote(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive the votes of newly curated cycles and the death votes of newly dead golems."""
     stores = home.stores

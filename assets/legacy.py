@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, Seen, markdown_table, materialized, of_schema, of_table, projected, projection
 from assets.resources import DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
@@ -80,6 +81,7 @@ def bundle_candidates(home: LazyStores) -> Iterable[Written]:
     code_version=CODE_VERSION,
     **of_schema("legacy", VERDICT_SCHEMA, ["bundle_hash"], "deltalake", "greatexpectations"),
 )
+@retried
 def verdicts(
     context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
@@ -151,6 +153,7 @@ def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
     code_version=CODE_VERSION,
     **of_schema("legacy", BUNDLE_SCHEMA, ["bundle_hash"], "deltalake", "file"),
 )
+@retried
 def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row (an event of the log) and one folder per published bundle, which a successor may inherit.
 
@@ -220,6 +223,7 @@ DYING_SCHEMA = pa.schema(
     code_version=CODE_VERSION,
     **of_schema("legacy", DYING_SCHEMA, ["golem_id", "phase"]),
 )
+@retried
 def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row (an event of the log) per dead golem and phase of its death, with the cost and the reserve that paid it.
 
@@ -289,6 +293,7 @@ _SPECS = [
 
 
 @dg.multi_asset(specs=_SPECS, name="shelve", pool=DERIVE)
+@retried
 def shelve(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive again the libraries of owners whose golems have new decisions, events or retractions."""
     stores = home.stores

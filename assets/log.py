@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 from assets.metadata import markdown_table, of_schema
 from assets.resources import INTAKE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
@@ -51,6 +52,7 @@ _SPECS = [
 ]
 
 
+@retried
 def _observe(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
     """Observe the current version and size of the log tables."""
     stores = home.stores
@@ -111,6 +113,7 @@ QUARANTINE = dg.AssetKey(["log", "quarantine"])
 
 
 @dg.asset(key=QUARANTINE, pool=INTAKE, **of_schema("log", ITEMS_SCHEMA, ["item_id"], table="quarantine"))
+@retried
 def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
 

@@ -16,6 +16,7 @@ from dagster_dbt import DagsterDbtTranslator, DbtProject
 from assets.metadata import Seen, materialized
 from assets.plots import plots_of
 from assets.resources import DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.client.running_server import server_url
 from bardo_pipeline.errors import MartsRefused
 from bardo_pipeline.storage.delta.table_digest import Digest
@@ -41,8 +42,8 @@ def _described() -> dict[str, Any]:
 _MANIFEST = _described()
 
 _CLAIMS = {
-    "accepted_values": "{column_name} is one of: {values}.",
     "dollars": "Each amount in dollars is the millionth part of that in micro-dollars.",
+    "one_of": "Every value is one of those of its column: {columns}.",
     "of_records": "A row about a record has: {columns}.",
     "ranges": "Every value is in its range, bounds included: {columns}.",
     "relationships": "{column_name} is a {field} of {to}.",
@@ -80,13 +81,18 @@ class MartTranslator(DagsterDbtTranslator):
 def _words(value: Any) -> str:
     """Write an argument of a data test as words."""
     if isinstance(value, Mapping):
-        ends = {
-            name: ("-∞" if low is None else low, "∞" if high is None else high) for name, (low, high) in value.items()
-        }
-        return ", ".join(f"{name} [{low}, {high}]" for name, (low, high) in ends.items())
+        return "; ".join(f"{name} {_words_of_column(allowed)}" for name, allowed in value.items())
     return (
         ", ".join(map(str, value)) if isinstance(value, list) else str(value).removeprefix("ref('").removesuffix("')")
     )
+
+
+def _words_of_column(allowed: Sequence[Any]) -> str:
+    """Write the two bounds of a column, or its words."""
+    if any(isinstance(value, str) for value in allowed):
+        return f"({', '.join(allowed)})"
+    low, high = allowed
+    return f"[{'-∞' if low is None else low}, {'∞' if high is None else high}]"
 
 
 def _declared() -> tuple[list[dg.AssetSpec], dict[str, dg.AssetCheckSpec]]:
@@ -106,6 +112,7 @@ SPECS, CHECKS = _declared()
 
 
 @dg.multi_asset(specs=SPECS, check_specs=[*CHECKS.values()], name="warehouse", pool=DERIVE)
+@retried
 def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
     """Build all marts and swap them in together, if every data test passes.
 

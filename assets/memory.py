@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from assets import metadata
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.resources import BY_GOLEM, DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
@@ -63,6 +64,7 @@ _SPECS = [
 
 
 @dg.multi_asset(specs=_SPECS, name="curate", **BY_GOLEM)
+@retried
 def curate(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Curate every closed cycle that has no decisions yet. A second run finds nothing to do.
 
@@ -122,6 +124,7 @@ def episodes(home: LazyStores) -> Iterable[Written]:
     code_version=metadata.CODE_VERSION,
     **metadata.of_schema("memory", MATCH_SCHEMA, ["episode_id"], "lancedb"),
 )
+@retried
 def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per episode in LanceDB, for vector and text search. A deleted index is built again.
 
@@ -207,6 +210,7 @@ _DREAM_SPECS = [
 
 
 @dg.multi_asset(specs=_DREAM_SPECS, name="dream", **BY_GOLEM)
+@retried
 def dream(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     """Derive every due dream of curated cycles. A second run finds nothing to do."""
     stores = home.stores

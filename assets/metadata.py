@@ -12,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from deltalake import DeltaTable
 
 from assets.resources import BY_GOLEM, DERIVE, LazyStores
+from assets.retries import retried
 from bardo_pipeline.derivation.active_derivation import derivation_id
 from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.events.life.events import KIND_OF
@@ -187,6 +188,7 @@ def projection(
             **(BY_GOLEM if by_golem else {"pool": DERIVE}),
             **of_table(table, group, *kinds),
         )
+        @retried
         def asset(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
             stores = home.stores
             seen = Seen.before(stores, [name for name in deps if isinstance(name, str)])

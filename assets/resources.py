@@ -81,6 +81,10 @@ class LazyStores:
         part.stores = self.stores.in_bucket(bucket)
         return part
 
+    def forget(self) -> None:
+        """Open the derivation context anew on the next access."""
+        self.__dict__.pop("stores", None)
+
     def close(self) -> None:
         """Close the log, which saves its caches."""
         if "stores" in self.__dict__:

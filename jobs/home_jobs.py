@@ -14,6 +14,7 @@ from assets.legacy import posted
 from assets.log import LOG, QUARANTINE
 from assets.metadata import markdown_table
 from assets.resources import DERIVE, INTAKE, READ, LazyStores
+from assets.retries import retried
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
@@ -42,7 +43,7 @@ def _job(step: str, pool: str, description: str) -> Callable[[Callable[..., None
     """Decorate the one step of a job; the job takes the function's name, the step its docstring."""
 
     def decorate(run: Callable[..., None]) -> dg.JobDefinition:
-        op = dg.op(name=step, pool=pool, out=dg.Out(dg.Nothing))(run)
+        op = dg.op(name=step, pool=pool, out=dg.Out(dg.Nothing))(retried(run))
         return dg.GraphDefinition(run.__name__, node_defs=[op], description=description).to_job()
 
     return decorate
@@ -71,6 +72,7 @@ def drift_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]
 
 
 @dg.op(pool=DERIVE, out=dg.Out(dg.Nothing))
+@retried
 def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Compact, move, trim and prune. Raises CustodyError if a file of the log differs from its recorded hash."""
     stores = home.stores
@@ -92,6 +94,7 @@ def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazySto
 
 
 @dg.op(pool=DERIVE, ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+@retried
 def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Delete Dagster's oldest finished runs beyond the policy's maximum, with their events and logs."""
     runs_max, deleted = home.stores.policy.care.dagster_runs_max, 0
@@ -209,6 +212,7 @@ def verification_job(context: dg.OpExecutionContext, home: dg.ResourceParam[Lazy
 
 
 @dg.op(pool=INTAKE, out=dg.Out(dg.Nothing))
+@retried
 def request_model_proposals(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Request proposals for every living golem up to the daily cap and record the answers. No-op without a model."""
     settings = ModelSettings.of(os.environ)
@@ -229,6 +233,7 @@ def request_model_proposals(context: dg.OpExecutionContext, home: dg.ResourcePar
 
 
 @dg.op(pool=INTAKE, ins={"proposed": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+@retried
 def phrase_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Phrase every unphrased testament if gateway.phrases_testaments is on, and record the answers."""
     settings, stores = ModelSettings.of(os.environ), home.stores
@@ -310,6 +315,13 @@ dream_job = dg.define_asset_job(
     description="Derive episodes and decisions of closed cycles, then every dream that is due at the close of an idle "
     "cycle: replay, REM, counterfactuals, and hypotheses that are staged, confirmed or expired. A second run finds "
     "nothing to do.",
+)
+
+marts_job = dg.define_asset_job(
+    "marts_job",
+    selection=_LOG | dg.AssetSelection.groups("marts") | dg.AssetSelection.checks(only_passed_bundles_are_published),
+    description="Build the marts, unless a published bundle fails its check. The curator and death jobs end with the "
+    "same; the sensor `marts_behind` requests this job for what they did not build.",
 )
 
 spool_job = dg.define_asset_job(

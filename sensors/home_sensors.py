@@ -20,14 +20,24 @@ from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.death.unfinished_deaths import dead_with_retractions, unfinished_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import early_dreams
 from bardo_pipeline.derivation.reports.home_health import health_of, overrun
+from bardo_pipeline.derivation.reports.marts_lag import unbuilt_change
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import BackpressureError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.spool_folder import TAKING, shown, waiting
 from bardo_pipeline.visible_text import visible
-from jobs.home_jobs import curator_job, death_job, dream_job, observe_job, pending_work, spool_job, succession_job
-from jobs.run_requests import WHY_TAG, request_due
+from jobs.home_jobs import (
+    curator_job,
+    death_job,
+    dream_job,
+    marts_job,
+    observe_job,
+    pending_work,
+    spool_job,
+    succession_job,
+)
+from jobs.run_requests import WHY_TAG, is_active, request_due
 
 FEW = 5
 
@@ -43,7 +53,9 @@ Look = Callable[[LazyStores], Due | str]
 """Returns the work that is due, or the reason why none is."""
 
 
-def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> Callable[[Look], dg.SensorDefinition]:
+def home_sensor(
+    job: Any, seconds: int, text: str, *, running: bool = True, doers: Sequence[Any] = ()
+) -> Callable[[Look], dg.SensorDefinition]:
     """Decorate a function that looks at a home; the sensor takes its name and requests due work (`request_due`).
 
     It skips without a home.
@@ -53,6 +65,7 @@ def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> C
     job : asset job or op job that the sensor requests
     seconds : minimum interval between two looks
     running : start with Dagster (True) or only after an operator switches the sensor on
+    doers : other jobs that do the work too; the sensor waits while a run of them is active
     """
     status = dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
     suffix = " Starts with Dagster; switch it off on its page." if running else ""
@@ -68,6 +81,9 @@ def home_sensor(job: Any, seconds: int, text: str, *, running: bool = True) -> C
                 return dg.SkipReason(str(error))
             if isinstance(due, str):
                 return dg.SkipReason(due)
+            for doer in doers:
+                if is_active(context.instance, doer.name):
+                    return dg.SkipReason(f"{due.why}; a run of {doer.name} is active and does this")
             return request_due(context.instance, job.name, [created_at, *due.names], due.why, home.now())
 
         sensor = dg.sensor(
@@ -133,6 +149,21 @@ def deaths_recorded(home: LazyStores) -> Due | str:
     causes = [(dead, "died"), (remade, "left bundles with retracted records")]
     why = "; ".join(f"{few(names)} {text}" for names, text in causes if names)
     return Due([*dead, "retracted", *remade], why) if why else "no death can be completed"
+
+
+@home_sensor(
+    marts_job,
+    300,
+    "Requests the marts job for changes that the marts lack: of a run that ended before them, of `bardo derive "
+    "--no-marts`, of dreams, of a process that derives by itself. Waits for active runs that end with the marts.",
+    doers=(curator_job, death_job),
+)
+def marts_behind(home: LazyStores) -> Due | str:
+    """Request one run if a table of the marts changed since the newest build."""
+    change = unbuilt_change(home.stores)
+    if change is None:
+        return "the marts lack nothing"
+    return Due([change.isoformat()], f"the marts lack changes up to {change:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @home_sensor(

@@ -181,7 +181,7 @@ def test_the_runs_of_a_pool_follow_each_other(tmp_path: Path) -> None:
     }
     derive, intake, read = {"derive"}, {"intake"}, {"read"}
     assert pools == {
-        "curator_job": derive, "death_job": derive, "dream_job": derive, "maintenance_job": derive,
+        "curator_job": derive, "death_job": derive, "dream_job": derive, "maintenance_job": derive, "marts_job": derive,
         "rebuild_job": derive, "consolidation_job": intake, "observe_job": intake, "proposal_job": intake,
         "spool_job": intake, "succession_job": intake, "drift_job": read, "verification_job": read,
     }  # fmt: skip
@@ -195,6 +195,7 @@ def test_the_runs_of_a_pool_follow_each_other(tmp_path: Path) -> None:
         assert instance.run_monitoring_enabled
         assert instance.run_launcher.supports_check_run_worker_health
         assert instance.run_retries_enabled
+        assert not instance.run_retries_retry_on_asset_or_op_failure, "a refused input would fail three times"
 
 
 EARLIER_SETTINGS = """\
@@ -224,7 +225,9 @@ def test_unchanged_settings_of_an_earlier_version_are_replaced(tmp_path: Path) -
     present = settings.read_text()
     dialog = "# No dialog invites to Dagster's mailing list.\nnux:\n  enabled: false\n\n"
     assert dialog in present
-    for earlier in (EARLIER_SETTINGS, present.replace(dialog, "")):
+    added = ("# A run that failed for", "  retry_on_asset_or_op_failure")
+    ever = "".join(line for line in present.splitlines(keepends=True) if not line.startswith(added))
+    for earlier in (EARLIER_SETTINGS, ever.replace(dialog, ""), ever):
         settings.write_text(earlier)
         prepare_dagster_home(home)
         assert settings.read_text() == present

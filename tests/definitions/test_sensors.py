@@ -17,9 +17,11 @@ from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._grpc.client import DagsterGrpcClient
 
+from assets import marts
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.derive_home import derive_home
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
@@ -27,13 +29,14 @@ from bardo_pipeline.derivation.strikes_and_reorgs import strike
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.warehouse.build import query
 from jobs.home_jobs import pending_work
 from jobs.run_launcher import MonitoredRunLauncher
 from jobs.run_requests import DUE_TAG, FIRST_PAUSE, LONGEST_PAUSE, request_due
 from jobs.schedules import every_ten_minutes
-from sensors.home_sensors import cycles_closed, deaths_recorded, runs_failed
+from sensors.home_sensors import cycles_closed, deaths_recorded, marts_behind, runs_failed
 from tests.conftest import NOW, copy_home, home_without_verdicts
-from tests.definitions.running import decision_of
+from tests.definitions.running import decision_of, run
 from tests.support.processes.webhook import webhook
 
 Decision = dg.RunRequest | dg.SkipReason
@@ -209,6 +212,97 @@ class TestDeathsRecorded:
         empty.log.record([death("g-1")], NOW)
         decision = look(deaths_recorded, empty.home.root, instance)
         assert isinstance(decision, dg.SkipReason), "no run could complete it"
+
+
+@pytest.mark.row("P-3", "P-4")
+class TestMartsBehind:
+    """Marts are due until a build has all tables, whatever became of the run that derived them."""
+
+    def test_derived_tables_are_requested_until_the_marts_have_them(
+        self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+    ) -> None:
+        root = copy_home(small_home, tmp_path / "home")
+        warehouse = Home.open(root).warehouse
+        first = look(marts_behind, root, instance)
+        assert isinstance(first, dg.RunRequest), "there is no warehouse"
+        run = launch(first, "marts_job", instance, dg.DagsterRunStatus.STARTED)
+        assert isinstance(look(marts_behind, root, instance), dg.SkipReason)
+        instance.report_run_failed(run)
+        assert "attempt 1 ended without it" in (getattr(look(marts_behind, root, instance), "skip_message", "") or "")
+        warehouse.touch()
+        assert getattr(look(marts_behind, root, instance), "skip_message", None) == "the marts lack nothing"
+        os.utime(warehouse, (0, 0))
+        assert "attempt 1" in (getattr(look(marts_behind, root, instance), "skip_message", "") or ""), "due once more"
+
+    @pytest.mark.parametrize("doer", ["curator_job", "death_job"])
+    def test_a_run_that_ends_with_the_marts_is_waited_for(
+        self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance, doer: str
+    ) -> None:
+        root = copy_home(small_home, tmp_path / "home")
+        run = launch(dg.RunRequest(), doer, instance, dg.DagsterRunStatus.STARTED)
+        skipped = look(marts_behind, root, instance)
+        assert f"a run of {doer} is active" in (getattr(skipped, "skip_message", None) or "")
+        instance.report_run_failed(run)
+        assert isinstance(look(marts_behind, root, instance), dg.RunRequest)
+
+    def test_an_event_after_a_death_is_a_change(
+        self, small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+    ) -> None:
+        root = copy_home(small_home, tmp_path / "home")
+        stores = DerivationContext.open(root)
+        stores.home.warehouse.touch()
+        event = {
+            name: value
+            for name, value in stores.life("BundlePublished").to_pylist()[0].items()
+            if name != "recorded_at"
+        }
+        later = datetime.now(UTC) + timedelta(hours=1)
+        changed = LifeEvent.model_validate(event | {"observed_at": event["observed_at"] + timedelta(seconds=1)})
+        stores.log.record([life_event(changed.golem_id, changed.observed_at, changed.payload)], later)
+        assert isinstance(look(marts_behind, root, instance), dg.RunRequest)
+
+    def test_a_home_without_derived_rows_lacks_nothing(
+        self, empty: DerivationContext, instance: dg.DagsterInstance
+    ) -> None:
+        empty.log.record([death("g-1")], NOW)
+        assert isinstance(look(marts_behind, empty.home.root, instance), dg.SkipReason)
+
+    def test_a_condition_on_a_data_version_would_forget_a_failed_run(self, instance: dg.DagsterInstance) -> None:
+        changed = dg.AutomationCondition.any_deps_match(dg.AutomationCondition.data_version_changed())
+
+        @dg.asset(deps=["table"], automation_condition=changed & ~dg.AutomationCondition.in_progress())
+        def mart() -> None:
+            raise OSError("the disk is full")
+
+        table, cursor, requested = dg.AssetSpec("table"), None, []
+        for version in ("1", "2", "2", "2"):
+            made = dg.AssetMaterialization("table", tags={"dagster/data_version": version})
+            instance.report_runless_asset_event(made)
+            looked = dg.evaluate_automation_conditions(dg.Definitions([table, mart]), instance, cursor=cursor)
+            cursor, requested = looked.cursor, [*requested, looked.total_requested]
+            if looked.total_requested:
+                assert not dg.materialize([mart], instance=instance, raise_on_error=False).success
+        assert requested == [0, 1, 0, 0], "ADR 0108"
+
+    @pytest.mark.full
+    def test_a_death_whose_run_ended_before_the_marts_reaches_them(
+        self, brief_home: Path, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = home_without_verdicts(brief_home, tmp_path / "home")
+        monkeypatch.setenv("BARDO_HOME", str(root))
+        run("marts_job", instance)
+        with monkeypatch.context() as patch:
+            patch.setattr(marts, "build_warehouse", None)
+            assert not run("death_job", instance, raise_on_error=False).success
+        home = Home.open(root)
+        assert query(home, "select count(*) from fct_dying")[1] == [(0,)]
+        assert isinstance(look(deaths_recorded, root, instance), dg.SkipReason), "the deaths are complete"
+        assert isinstance(look(cycles_closed, root, instance), dg.SkipReason)
+        assert "marts lack changes" in str(look(marts_behind, root, instance))
+        run("marts_job", instance)
+        phases = phases_of(DerivationContext.open(root)).values()
+        assert query(home, "select count(*) from fct_dying")[1] == [(sum(map(len, phases)),)]
+        assert isinstance(look(marts_behind, root, instance), dg.SkipReason)
 
 
 @pytest.mark.row("P-3")

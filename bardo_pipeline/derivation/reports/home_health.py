@@ -23,12 +23,13 @@ from bardo_pipeline.derivation.legacy.death_queries import (
 )
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
+from bardo_pipeline.derivation.reports.marts_lag import built_at, unbuilt_change
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.checksums import checked_json
-from bardo_pipeline.storage.home import Home, statuses
+from bardo_pipeline.storage.home import statuses
 from bardo_pipeline.storage.log.owner_log import golems_in_view
 from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
@@ -103,7 +104,7 @@ class Successions:
 
 @dataclass(frozen=True)
 class Marts:
-    """The warehouse: time of its build, and age of curation that it lacks (None: nothing)."""
+    """The warehouse: start of its newest build, and age of the newest change that it lacks (None: nothing)."""
 
     built_at: datetime
     waiting_seconds: float | None
@@ -199,7 +200,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         quarantine=quarantined(context.home, received.day, now, in_view),
         judgements=_judgements(context, now),
         successions=_successions(context),
-        marts=_marts(context.home, curated_at, now),
+        marts=_marts(context, now),
         embedder=_embedding(context),
     )
 
@@ -253,12 +254,11 @@ def _successions(context: DerivationContext) -> Successions:
     return Successions(halted, waiting, sum(state.booted and state.unregistered for state in states))
 
 
-def _marts(home: Home, curated_at: datetime | None, now: datetime) -> Marts | None:
-    if not home.warehouse.exists():
+def _marts(context: DerivationContext, now: datetime) -> Marts | None:
+    started, change = built_at(context), unbuilt_change(context)
+    if started is None:
         return None
-    built_at = datetime.fromtimestamp(home.warehouse.stat().st_mtime, UTC)
-    behind = curated_at is not None and curated_at > built_at
-    return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
+    return Marts(started, None if change is None else (now - change).total_seconds())
 
 
 def _embedding(context: DerivationContext) -> Embedding:

@@ -35,9 +35,11 @@ run_monitoring:
   start_timeout_seconds: 180
   cancel_timeout_seconds: 180
   max_resume_run_attempts: 0
+# A run that failed for another reason is not: sensors and schedules request again what is due.
 run_retries:
   enabled: true
   max_retries: 2
+  retry_on_asset_or_op_failure: false
 
 # A schedule or sensor that finds nothing records that at every look; these records are deleted after some days.
 retention:
@@ -50,6 +52,7 @@ retention:
 _EARLIER_SETTINGS = (
     "8998737d792b85b8169c39e98724ab8b0d4ab66771120586fc33b87f4c661a80",
     "26a23799c15ed283d15f7c80b2a7058e955322eeb77b9fa24527ae486ddf02f0",
+    "c5494a7e86647cb0e4d49af74bd42bc0e2037333b8e628cc1002b36221e2f73a",
 )
 """Hashes of the settings that earlier versions wrote; a file that was not changed is replaced."""
 

@@ -6,6 +6,7 @@ or a data test fails, the old warehouse stays. Source: P-4; architecture ("Runni
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from bardo_pipeline.errors import MartsRefused, QueryError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
-from bardo_pipeline.storage.warehouse.dbt_docs import docs_page, write_docs
+from bardo_pipeline.storage.warehouse.dbt_docs import docs_page, is_page_of, write_docs
 from bardo_pipeline.storage.warehouse.dbt_process import (
     MANIFEST,
     content_hash,
@@ -69,23 +70,28 @@ def build_warehouse(
         folder = home.root / "warehouse.draft"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
+        started_ns = folder.stat().st_mtime_ns
         try:
-            draft = folder / home.warehouse.name
+            draft, page, version = folder / home.warehouse.name, docs_page(home), content_hash(project)
             environment = dbt_environment(home, derivation_id, policy or Policy(), draft.name)
+            is_described = is_page_of(page, version)
+            options = ("--no-write-json",) if is_described else ()  # dbt takes a second to write its manifest
             try:
-                tests = _dbt_build(folder, environment | {"BARDO_PROJECT": content_hash(project)}, project)
+                tests = _dbt_build(options, folder, environment | {"BARDO_PROJECT": version}, project)
             except MartsRefused:
                 if not home.warehouse.exists():
                     raise
                 draft.unlink(missing_ok=True)
-                tests = _dbt_build(folder, environment, project)  # the kept rows may be the fault
-            keep_manifest(folder, project)
+                tests = _dbt_build(options, folder, environment, project)  # the kept rows may be the fault
             rows, as_of = _checkpointed(draft)
-            page = folder / docs_page(home).name
-            with duckdb.connect(draft, read_only=True) as connection:
-                write_docs(folder / MANIFEST, connection, page)
+            if not is_described:
+                keep_manifest(folder, project)
+                with duckdb.connect(draft, read_only=True) as connection:
+                    write_docs(folder / MANIFEST, connection, folder / page.name, version)
+            os.utime(draft, ns=(started_ns, started_ns))  # a later change of a table is not in it
             _swap(draft, home.warehouse)
-            _swap(page, docs_page(home))
+            if not is_described:
+                _swap(folder / page.name, page)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return WarehouseReport(rows, tests, time.perf_counter() - started, as_of)
@@ -100,9 +106,11 @@ def dbt_environment(home: Home, derivation_id: str, policy: Policy, database: st
     }
 
 
-def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> tuple[DataTest, ...]:
+def _dbt_build(
+    options: tuple[str, ...], folder: Path, environment: dict[str, str], project: Path
+) -> tuple[DataTest, ...]:
     """Run dbt and return the data tests, which all passed. Raises MartsRefused if a model or a test failed."""
-    ran = run_dbt(_BUILD, folder, environment, project)
+    ran = run_dbt((*options, *_BUILD), folder, environment, project)
     failed = [r for r in ran.results if r["status"] in ("error", "fail")]
     cause = {result["unique_id"]: _cause(result, folder) for result in failed}
     tests = tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from importlib.util import find_spec
+from io import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,29 @@ def docs_page(home: Home) -> Path:
     return home.root / "dbt_docs.html"
 
 
-def write_docs(manifest: Path, connection: duckdb.DuckDBPyConnection, target: Path) -> None:
-    """Write the page of a built project.
+def is_page_of(page: Path, version: str) -> bool:
+    """Whether the page exists and describes this version of the project, so that a build need not write it again."""
+    if not page.exists():
+        return False
+    mark = _mark(version)
+    with page.open("rb") as file:
+        file.seek(-min(len(mark), page.stat().st_size), SEEK_END)
+        return file.read() == mark
+
+
+def _mark(version: str) -> bytes:
+    return f"\n<!-- {version} -->\n".encode()
+
+
+def write_docs(manifest: Path, connection: duckdb.DuckDBPyConnection, target: Path, version: str) -> None:
+    """Write the page of a built project, which ends with the version of the project.
 
     Parameters
     ----------
     manifest : manifest.json of the build
     connection : the built warehouse
     target : file to write
+    version : hash of the project's files
     """
     described = orjson.loads(manifest.read_bytes())
     page = _WRONG_ICON.sub("", _template().read_text(encoding="utf-8"))
@@ -45,7 +61,7 @@ def write_docs(manifest: Path, connection: duckdb.DuckDBPyConnection, target: Pa
     for name, document in (("manifest", described), ("catalog", catalogue(described, connection))):
         assert _INLINE[name] in page, f"dbt's page has no place for its {name}"
         page = page.replace(_INLINE[name], orjson.dumps(document).decode().replace("</", "<\\/"))
-    target.write_text(page, encoding="utf-8")
+    target.write_bytes(page.encode() + _mark(version))
 
 
 def catalogue(manifest: dict[str, Any], connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ from bardo_pipeline.project_files import DBT_PROJECT, IMPORT_ROOT, checkout
 MANIFEST = "manifest.json"
 """dbt's description of the parsed project, in the folder of a run."""
 
+_COMMAND = "bardo_pipeline.storage.warehouse.dbt_command"
 _PARSED = "partial_parse.msgpack"
 _OUTPUT_LINES = 12
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One ended run of dbt: its exit code, its output and the result of each node that it executed."""
+    """One ended run of dbt: its exit code, its warnings and errors, and the result of each node that it executed."""
 
     code: int
     output: str
@@ -50,22 +52,22 @@ def run_dbt(arguments: tuple[str, ...], folder: Path, environment: Mapping[str, 
 
     Raises ConfigError if dbt or the project is not installed.
     """
-    command = Path(sys.executable).with_name("dbt")
-    if not command.exists() or not (project / "dbt_project.yml").exists():
-        raise ConfigError(f"building marts needs {command} and {project}: install the project again")
-    parsed = _kept(project, _PARSED)
-    if parsed.exists():
+    if find_spec("dbt.cli") is None or not (project / "dbt_project.yml").exists():
+        raise ConfigError(f"building marts needs dbt-core and {project}: install the project again")
+    parsed, report = _kept(project, _PARSED), folder / "report.json"
+    is_parsed = parsed.exists()
+    if is_parsed:
         shutil.copyfile(parsed, folder / _PARSED)
+    report.unlink(missing_ok=True)
     places = ["--project-dir", project, "--profiles-dir", project, "--target-path", folder, "--log-path", folder]
-    options = ("--no-use-colors", "--log-level-file", "none")
     ran = subprocess.run(
-        [command, *options, *arguments, *map(str, places)],
+        [sys.executable, "-m", _COMMAND, *map(str, (report, *arguments, *places))],
         env=dict(environment), cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    _keep(folder / _PARSED, parsed)
-    executed = folder / "run_results.json"
-    results = orjson.loads(executed.read_bytes())["results"] if executed.exists() else []
-    return Ran(ran.returncode, ran.stdout + ran.stderr, results)
+    if not is_parsed:
+        _keep(folder / _PARSED, parsed)
+    told = orjson.loads(report.read_bytes()) if report.exists() else {"says": [], "results": []}
+    return Ran(ran.returncode, "\n".join([*told["says"], ran.stdout + ran.stderr]), told["results"])
 
 
 def project_environment(database: str = "warehouse.duckdb") -> dict[str, str]:

@@ -28,6 +28,9 @@ BY_GOLEM = (
 _READ = ("curation", "dreams", "episodes", "grimoire", "lessons")
 """Projections that these marts read; each row names its golem."""
 
+_TABLE_ROWS_MAX = 4_000
+"""Records that are read once, into memory. More of them stay a view, and each model that reads it opens their files."""
+
 _RAW = f"{DATABASE}.raw"
 _CHANGED = f"(from {_RAW}.changed_golems)"
 
@@ -59,9 +62,11 @@ def keep_rows(conn: duckdb.DuckDBPyConnection, warehouse: Path | None, settings:
         f"create table {_RAW}.changed_golems as select golem_id from build.golems "  # noqa: S608
         f"where (golem_id, fingerprint) not in ({earlier})"
     )
-    conn.execute(
-        f"create view {_RAW}.fresh_cycles as from {_RAW}.log_cycles {f'where golem_id in {_CHANGED}' if kept else ''}"
-    )
+    fresh = f"from {_RAW}.log_cycles {f'where golem_id in {_CHANGED}' if kept else ''}"
+    ((fresh_count,),) = conn.execute(
+        f"select count(*) from {_RAW}.golem_inputs where source = 'log_cycles' and golem_id in {_CHANGED}"  # noqa: S608
+    ).fetchall()
+    conn.execute(f"create {'table' if fresh_count <= _TABLE_ROWS_MAX else 'view'} {_RAW}.fresh_cycles as {fresh}")
     conn.execute(f"create schema {DATABASE}.kept")
     for mart in BY_GOLEM if kept else ():
         rows = f"from kept.main.{mart} semi join kept.build.golems using (golem_id) where golem_id not in {_CHANGED}"

@@ -33,17 +33,26 @@ from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_specs import TABLES
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
+from bardo_pipeline.storage.warehouse import kept_rows
 from bardo_pipeline.storage.warehouse.build import dbt_environment
 from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
 from bardo_pipeline.storage.warehouse.dbt_process import run_dbt
 from bardo_pipeline.storage.warehouse.derived_sources import DERIVED
 from tests.conftest import NOW
+from tests.crash.roles import line_of
 
 FAILED = ("revert", "slippage", "drawdown", "lasting")
 """Classes of the outcomes that are failures (bardo_pipeline/katabasis/action_outcomes.py)."""
+
+
+def model_test(model: dict[str, Any], name: str) -> Any:
+    """Return the columns that a test of the model is about; none if the model has no such test."""
+    tests = [test[name] for test in model["data_tests"] if isinstance(test, dict) and name in test]
+    return tests[0]["arguments"]["columns"] if tests else {}
 
 
 def described() -> list[dict[str, Any]]:
@@ -54,7 +63,7 @@ def described() -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("P-4")
-def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
+def test_the_words_of_a_column_equal_the_vocabularies_of_the_library() -> None:
     words = {
         "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": get_args(Cause),
         "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
@@ -74,25 +83,21 @@ def test_accepted_values_equal_the_vocabularies_of_the_library() -> None:
     single_gas_bands = ("fct_choices", "fct_decisions", "fct_scars")
     checked = set()
     for model in described():
-        for column in model["columns"]:
-            for test in column.get("data_tests", []):
-                if isinstance(test, dict) and "accepted_values" in test:
-                    values = set(test["accepted_values"]["arguments"]["values"])
-                    if column["name"] == "tier":
-                        assert values == set(TIERS) - ({"suppress"} if model["name"] == "fct_tier_costs" else set())
-                    elif column["name"] == "gas_band" and model["name"] in single_gas_bands:
-                        assert values == set(vocabulary.GAS_BANDS)
-                    else:
-                        assert values == set(words[column["name"]]), (model["name"], column["name"])
-                    checked.add(column["name"])
+        for name, values in model_test(model, "one_of").items():
+            if name == "tier":
+                assert set(values) == set(TIERS) - ({"suppress"} if model["name"] == "fct_tier_costs" else set())
+            elif name == "gas_band" and model["name"] in single_gas_bands:
+                assert set(values) == set(vocabulary.GAS_BANDS)
+            else:
+                assert set(values) == set(words[name]), (model["name"], name)
+            checked.add(name)
     assert checked == {*words, "tier"}
 
 
 def test_every_mart_tests_its_key_for_uniqueness() -> None:
     for model in described():
-        together = [t for t in model["data_tests"] if "unique_together" in t]
-        assert len(together) == 1, model["name"]
-        key = together[0]["unique_together"]["arguments"]["columns"]
+        key = model_test(model, "unique_together")
+        assert key, model["name"]
         columns = {column["name"]: column for column in model["columns"]}
         for name in key:
             assert {"type": "not_null"} in columns[name]["constraints"], (model["name"], name)
@@ -105,6 +110,15 @@ def test_unique_together_fails_on_duplicate_and_null_keys(rows: str, wrong: int)
     content = (DBT_PROJECT / "tests/generic/unique_together.sql").read_text()
     _, body = content.split("%}", 1)
     query = Template(body.split("{% endtest %}")[0]).render(model=f"(values {rows}) as t(a, b)", columns=["a", "b"])
+    with duckdb.connect() as connection:
+        assert len(connection.execute(query).fetchall()) == wrong
+
+
+@pytest.mark.parametrize(("rows", "wrong"), [("('T0'), (null)", 0), ("('T0'), ('T9')", 1)])
+def test_one_of_fails_on_values_that_are_not_listed(rows: str, wrong: int) -> None:
+    content = (DBT_PROJECT / "tests/generic/one_of.sql").read_text()
+    body = Template(content.split("%}", 1)[1].split("{% endtest %}")[0])
+    query = body.render(model=f"(values {rows}) as t(tier)", columns={"tier": ["T0", "T1"]})
     with duckdb.connect() as connection:
         assert len(connection.execute(query).fetchall()) == wrong
 
@@ -151,6 +165,25 @@ def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path)
             kinds = connection.from_arrow(schema.empty_table()).types
             assert (view.columns, view.types) == (schema.names, kinds)
             assert view.to_arrow_table().num_rows == 0
+
+
+@pytest.mark.parametrize(("rows_max", "kind"), [(3, "BASE TABLE"), (2, "VIEW")])
+def test_few_fresh_records_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_max: int, kind: str
+) -> None:
+    monkeypatch.setattr(kept_rows, "_TABLE_ROWS_MAX", rows_max)
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    with EventWriter.open(home, "g-1", clock=lambda: NOW, writer="runtime-1") as writer:
+        for tick in range(1, 4):
+            writer.append(line_of("g-1", tick))
+    with duckdb.connect() as connection:
+        sources(home=str(home.root), derivation="none").configure_connection(connection)
+        kinds = "select table_type from information_schema.tables where table_name = 'fresh_cycles'"
+        assert connection.execute(kinds).fetchall() == [(kind,)]
+        rows = "from home.raw.{} order by tick"
+        fresh = connection.sql(rows.format("fresh_cycles")).to_arrow_table()
+        assert fresh.equals(connection.sql(rows.format("log_cycles")).to_arrow_table())
+        assert fresh.num_rows == 3
 
 
 def test_a_home_path_may_contain_spaces_quotes_and_percent_signs(tmp_path: Path) -> None:

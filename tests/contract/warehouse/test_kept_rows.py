@@ -19,6 +19,7 @@ from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.warehouse.build import build_warehouse, query
+from bardo_pipeline.storage.warehouse.dbt_docs import docs_page
 from bardo_pipeline.storage.warehouse.kept_rows import BY_GOLEM
 from tests.conftest import NOW, copy_home
 from tests.crash.roles import line_of
@@ -98,6 +99,7 @@ def test_kept_rows_equal_rows_made_again_after_each_kind_of_change(brief_home: P
 def test_rows_of_unchanged_golems_are_kept(brief_home: Path, tmp_path: Path) -> None:
     stores = DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
     built(stores)
+    described_at = docs_page(stores.home).stat().st_mtime_ns
     ids = sorted(stores.life("GolemBorn")["golem_id"].to_pylist())
     with duckdb.connect(stores.home.warehouse) as connection:
         for mart in BY_GOLEM:
@@ -107,6 +109,7 @@ def test_rows_of_unchanged_golems_are_kept(brief_home: Path, tmp_path: Path) -> 
     built(stores)
     marked = query(stores.home, "select distinct golem_id from fct_ticks where owner_id = 'a mark of the kept file'")[1]
     assert sorted(golem_id for (golem_id,) in marked) == ids[1:]
+    assert docs_page(stores.home).stat().st_mtime_ns == described_at, "dbt writes its manifest for a new project only"
 
 
 @pytest.mark.row("P-4")
