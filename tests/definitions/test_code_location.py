@@ -247,3 +247,10 @@ def test_settings_of_the_dagster_instance_are_written_once(tmp_path: Path) -> No
     prepare_dagster_home(home)
     assert (folder / "dagster.yaml").read_text().endswith("# mine\n")
     assert [p.name for p in folder.iterdir()] == ["dagster.yaml"]
+
+
+def test_the_image_has_the_settings_of_a_home_beside_its_storage(tmp_path: Path) -> None:
+    folder = prepare_dagster_home(Home.create(tmp_path / "home", Policy(), NOW))
+    image = yaml.safe_load((ROOT / "deploy" / "dagster.yaml").read_text())
+    assert "postgres" in image.pop("storage")
+    assert image == yaml.safe_load((folder / "dagster.yaml").read_text())
