@@ -284,6 +284,6 @@ def _occurrences_of(scope: Scope, word: int) -> Occurrences:
     if len(parts) == 1 and not len(scope.withdrawn):
         return parts[0]
     texts = np.concatenate([part.texts + start for part, start in zip(parts, scope.starts[:-1], strict=True)])
-    stays = ~np.isin(texts, scope.withdrawn)
+    stays = ~np.isin(texts, scope.withdrawn) if len(scope.withdrawn) else slice(None)
     counts = (np.concatenate([getattr(part, name) for part in parts])[stays] for name in ("in_text", "beside"))
     return Occurrences(texts[stays].astype(np.int32), *counts)
