@@ -25,9 +25,7 @@ PAUSE_SECONDS = 2.0
 """Pause before each retry. A longer outage is left to the next request of a sensor or schedule."""
 
 _MOMENTARY = (OSError, duckdb.IOException)
-_LASTING = {
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG,
-}  # fmt: skip
+_LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
 """Causes that an operator has to remove."""
 
 

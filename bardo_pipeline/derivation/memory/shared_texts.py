@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -92,8 +92,10 @@ class SharedTexts:
         gc.disable()  # each pass of the collector would visit all texts made so far
         try:
             self._add(context, rows, is_first=before < 0)
-            self._inherit(context, now)
-            self._withdraw(context)
+            replaced = _replaced(context)
+            self._inherit(context, replaced, now)
+            for golem_id, until_us in replaced.items():
+                self.index.withdraw(golem_id, until_us)
         except BaseException:
             self.version = before  # the next call reads these texts again
             raise
@@ -114,11 +116,12 @@ class SharedTexts:
         for golem_id, docs in by_golem.items():
             self.index.add(golem_id, docs)
 
-    def _inherit(self, context: DerivationContext, now: datetime) -> None:
+    def _inherit(self, context: DerivationContext, replaced: Mapping[str, Mapping[str, int]], now: datetime) -> None:
         """Give each heir the texts that cross the death of its predecessor, elders first.
 
         An heir without a bundle inherits no text. A text of the predecessor that arrives late crosses then. A death by
         silence lies at the last record, but the memory is open until it is declared: texts told between them cross.
+        Texts whose words an edit `replaced` do not.
         """
         whole = context.whole
         deaths, births = whole.life("DeathDeclared"), whole.life("GolemBorn")
@@ -140,23 +143,10 @@ class SharedTexts:
             with suppress(EmbeddingPaused):
                 self.embed_all(whole, [dead], now)
             self.vote(whole, [dead])
+            self.index.withdraw(dead, replaced.get(dead, {}))
             (view,) = self.index.views([dead])
             self.index.inherit(heir, dead, crossing(view, died_us, closed_us, self.index.code_of, context.policy))
             self._inherited[heir] = state
-
-    def _withdraw(self, context: DerivationContext) -> None:
-        """Withdraw the texts of insights whose words an edit replaced."""
-        operations = context.whole.life_fields("InsightManaged", "operation", "number", "insight_id", "text_id")
-        is_edit = pc.and_(pc.equal(operations["operation"], "EDIT"), pc.is_valid(operations["text_id"]))
-        edits = operations.filter(is_edit)
-        edits = edits.append_column("at_us", edits["observed_at"].cast(pa.int64()))
-        newest, until_us = dict[str, str](), dict[str, dict[str, int]]()
-        for row in edits.sort_by([("at_us", "ascending"), ("number", "ascending")]).to_pylist():
-            key = f"{row['golem_id']} {row['insight_id']}"
-            until_us.setdefault(row["golem_id"], {})[newest.get(key, row["insight_id"])] = row["at_us"]
-            newest[key] = row["text_id"]
-        for golem_id, replaced in until_us.items():
-            self.index.withdraw(golem_id, replaced)
 
     def embed(self, context: DerivationContext, keys: Collection[str], now: datetime) -> None:
         """Give vectors to waiting texts of these shards: from the log, and the newest ones by the model.
@@ -391,6 +381,18 @@ def holds_insights(context: DerivationContext, golem_ids: Collection[str]) -> bo
 def _operations(context: DerivationContext) -> pa.Table:
     """Return the golem and the text of each operation on an insight, in the whole home."""
     return context.whole.life_fields("InsightManaged", "text_id")
+
+
+def _replaced(context: DerivationContext) -> dict[str, dict[str, int]]:
+    """Return the texts whose words an edit of their insight replaced, by golem, and when, in UTC microseconds."""
+    operations = context.whole.life_fields("InsightManaged", "operation", "number", "insight_id", "text_id")
+    edits = operations.append_column("at_us", operations["observed_at"].cast(pa.int64()))
+    edits = edits.filter(pc.and_(pc.equal(edits["operation"], "EDIT"), pc.is_valid(edits["text_id"])))
+    newest, until_us = dict[str, str](), dict[str, dict[str, int]]()
+    for row in edits.sort_by([("at_us", "ascending"), ("number", "ascending")]).to_pylist():
+        key, of_golem = f"{row['golem_id']} {row['insight_id']}", until_us.setdefault(row["golem_id"], {})
+        of_golem[newest.get(key, row["insight_id"])], newest[key] = row["at_us"], row["text_id"]
+    return until_us
 
 
 def last_ticks(context: DerivationContext) -> dict[str, int]:

@@ -33,6 +33,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW, copy_home
 from tests.support.homes.spool_homes import KEY, OWNER_KEY, SMALL, line_of, opened, record_owned_birth, signed
+from tests.support.homes.tool_homes import ToolHome
 from tests.support.homes.waiting_texts import embed_waiting
 from tests.support.processes.bardo_command import bardo
 from tests.support.records.log_queries import died
@@ -295,6 +296,22 @@ def test_a_text_between_the_last_record_and_the_declared_death_crosses(tmp_path:
     place.log.record([died(9, founder), life_event(heir, NOW, birth_of_heir)], NOW + timedelta(hours=3))
     hits = search_texts(context, "the swap", now=NOW, golem_ids=[heir]).hits
     assert [(hit.text, hit.origin_golem_id) for hit in hits] == [(SLIP, founder)]
+
+
+def test_words_that_an_edit_replaced_cross_no_death_in_a_home_that_is_opened_later(tmp_path: Path) -> None:
+    place, ((founder, birth_of_founder), (heir, birth_of_heir)) = opened(tmp_path / "home"), lineage(2)
+    place.log.record([life_event(founder, NOW - timedelta(days=30), birth_of_founder)], NOW)
+    home = ToolHome(place.home.root, founder, heir, NOW)
+    arguments = {"content": "Gas is cheapest on Sunday mornings.", "category": "gas_timing"}
+    added = home.call("memory_manage_insight", operation="ADD", **arguments)
+    home.wait(minutes=1)
+    new = "Bridges to Solana need a second confirmation."
+    home.call("memory_manage_insight", operation="EDIT", insight_id=added.insight_id, content=new)
+    home.wait(minutes=1)
+    place.log.record([died(9, founder), life_event(heir, home.at, birth_of_heir)], home.at)
+    for root in (home.root, copy_home(home.root, tmp_path / "opened")):
+        hits = search_texts(DerivationContext.open(root), "gas on Sunday", now=home.at, golem_ids=[heir]).hits
+        assert [hit.text for hit in hits] == [new]
 
 
 def test_the_best_texts_cross_a_death_attenuated_and_the_heir_finds_them(tmp_path: Path) -> None:
