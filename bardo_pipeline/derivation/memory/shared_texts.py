@@ -62,6 +62,8 @@ class SharedTexts:
     _inherited: dict[str, tuple[int, int]] = field(default_factory=dict)
     _lives: tuple[int, int] = (0, 0)  # deaths and births from which `_heirs` is made
     _heirs: list[tuple[int, str, str, int, int]] = field(default_factory=list)  # generation, heir, dead, death, close
+    _operations: int = 0  # operations on insights from which `_replaced` is made
+    _replaced: dict[str, dict[str, int]] = field(default_factory=dict)
     _derived: OrderedDict[str, DerivedTexts] = field(default_factory=OrderedDict)
     _questions: OrderedDict[str, Float32Array] = field(default_factory=OrderedDict)
     _scopes: OrderedDict[tuple[str, ...], tuple[tuple[int, ...], Scope]] = field(default_factory=OrderedDict)
@@ -92,9 +94,11 @@ class SharedTexts:
         gc.disable()  # each pass of the collector would visit all texts made so far
         try:
             self._add(context, rows, is_first=before < 0)
-            replaced = _replaced(context)
-            self._inherit(context, replaced, now)
-            for golem_id, until_us in replaced.items():
+            operations = context.whole.life("InsightManaged").num_rows
+            if operations != self._operations:
+                self._replaced, self._operations = _replaced(context), operations
+            self._inherit(context, self._replaced, now)
+            for golem_id, until_us in self._replaced.items():
                 self.index.withdraw(golem_id, until_us)
         except BaseException:
             self.version = before  # the next call reads these texts again
