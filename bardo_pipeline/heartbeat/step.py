@@ -118,7 +118,7 @@ def step(
     out.put(at, inference=bill[0], gas=bill[1], consumed=bill[2], pad_before=fleet.pad)
     turn = Turn(
         fleet, tape, t, sight, seen, waking.error, waking.threshold, waking.tier, waking.band, weighing,
-        _is_decided(waking, weighing, routing), found, effects, memory, choice, loans, bill, recall, policy, out, at,
+        _is_decided(waking, weighing), found, effects, memory, choice, loans, bill, recall, policy, out, at,
         life=Vitality(*fleet.life), cause=np.full(fleet.size, -1),
     )  # fmt: skip
     after_turn(turn)
@@ -131,12 +131,11 @@ def step(
     return turn.cause
 
 
-def _is_decided(waking: Waking, weighing: Weighing | None, routing: Routing | None) -> BoolArray:
-    """Return the ticks whose tier a boundary of the learned gate chose, and nothing changed."""
+def _is_decided(waking: Waking, weighing: Weighing | None) -> BoolArray:
+    """Return the ticks whose tier a boundary of the learned gate chose, and nothing but exploration changed."""
     if weighing is None:
         return np.zeros(len(waking.tier), bool)
-    decided = weighing.decided & (waking.settling == 0) & (waking.tier == waking.wanted)
-    return decided & (True if routing is None else ~routing.woke)
+    return weighing.decided & (weighing.explored | (waking.tier == weighing.discarded))
 
 
 def look(fleet: Fleet, tape: Tape, t: int, *, recall: Recall, policy: Policy, killed: bool) -> Probes:

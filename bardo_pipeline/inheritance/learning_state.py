@@ -139,8 +139,8 @@ def learned(
 ) -> dict[str, Learning]:
     """Return the learning state of each golem in `memory`; a golem without records has no variances.
 
-    records: LEARNING_COLUMNS of each golem's last cycle. memory: golem -> its trait `forecast_memory`, in [0, 1].
-    attention: golem -> attention (`attended`).
+    records: LEARNING_COLUMNS of each golem's last cycle and last delta. memory: golem -> its trait `forecast_memory`,
+    in [0, 1]. attention: golem -> attention (`attended`).
     """
     rows = query_tables(_LAST, records=records.select(list(LEARNING_COLUMNS)))
     golems, quantities = rows["golem_id"].to_pylist(), rows["quantity"].to_pylist()

@@ -145,16 +145,19 @@ def _learned(
 ) -> dict[str, Learning]:
     """Golem -> learning state: forecasts from the records of the last cycle, attention from all records and birth.
 
+    The records reach back to the first tick of the last delta too, which holds the router's state.
+
     at_birth: golem -> the learning state that it inherited, None without one.
     """
-    span, golems = context.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
+    policy, golems = context.policy, deaths["golem_id"].to_pylist()
+    span = max(policy.curator.cycle_ticks, policy.gating.delta_ticks)
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     records = records_between(context, LEARNING_COLUMNS, ticks, context.left_out())
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
     begun = {g: attention_of(at_birth[g]) for g in golems}
-    return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
+    return learned(records, memory, attended(thoughts, begun, policy), policy)
 
 
 def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:

@@ -14,7 +14,7 @@ from bardo_pipeline.heartbeat.fleet import prior_boundaries
 from bardo_pipeline.heartbeat.gating.boundaries import after_verdicts, sampled, thresholds
 from bardo_pipeline.heartbeat.gating.expert_weights import after_losses, combined, expert_losses, expert_weights
 from bardo_pipeline.market.return_topology import returns_distance
-from bardo_pipeline.policy import GatingPolicy
+from bardo_pipeline.policy import GatingPolicy, TriagePolicy
 from tests.reference.learning import gating as twin
 
 RULES = GatingPolicy()
@@ -150,3 +150,13 @@ def test_the_topology_is_the_wasserstein_distance_from_the_returns_before(seed: 
         spread = np.abs(reference - np.median(reference)).mean()
         assert found[t] == pytest.approx(stats.wasserstein_distance(reference, window) / spread)
     assert np.isnan(returns_distance(np.zeros(50), 10, 30)).all()
+
+
+@pytest.mark.row("HB-5", "HB-6", "HB-7", "HB-8", "HB-9", "HB-31")
+def test_numbers_that_the_specification_states_are_the_default_ones() -> None:
+    gate, router = GatingPolicy(), TriagePolicy()
+    assert (gate.discount, gate.arousal_shift, gate.dominance_shift) == (0.99, 0.2, 0.1)
+    assert (gate.threshold_min, gate.threshold_max) == (0.05, 0.95)
+    assert 0.01 <= gate.explore_share <= 0.05
+    assert router.borderline == 0.1
+    assert router.arms == ((0.8, 0.5, 0.2), (0.7, 0.4, 0.15), (0.85, 0.55, 0.25), (0.75, 0.45, 0.2), (0.9, 0.6, 0.3))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
+from functools import cache
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import REGIMES
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
 from bardo_pipeline.heartbeat.entry_names import EntryNames
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gating.boundaries import sampled
@@ -23,7 +26,7 @@ from bardo_pipeline.heartbeat.gating.learned_gate import inherit_gate
 from bardo_pipeline.heartbeat.recall_table import nothing_known
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Buffers, Chunk
-from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_faults, gate_of
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
@@ -33,9 +36,12 @@ from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
 from tests.reference.learning import gating as twin
 from tests.support.fleets.gated_fleets import GATED as LIVELY
 from tests.support.fleets.gated_fleets import learned, lives
-from tests.support.fleets.memory_fleets import lively_market
+from tests.support.fleets.memory_fleets import live, lively_market, rule
+from tests.support.fleets.routed_fleets import lives as routed_lives
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.knowledge.handmade_bundles import bundle_of
+from tests.support.knowledge.handmade_grimoires import grimoire
+from tests.unit.curator.test_choice_rules import advice
 
 
 def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
@@ -45,10 +51,19 @@ def recorded(row: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
     return [figures["weights"][name] for name in twin.EXPERTS], [[b["alpha"], b["beta"]] for b in boundaries]
 
 
+@cache
+def staying_out() -> dict[str, dict[int, dict[str, Any]]]:
+    """The records, by tick, of golems whose playbook stays out, so that it settles many of their ticks."""
+    inherited = grimoire(advice("enter", effect_ppm=-900))
+    lived = live(lively_market(600), lineages=range(2), policy=LIVELY, inherited=inherited)
+    assert any("stays out" in row["gating_reason"] for row in lived.rows)
+    return {g: {row["tick"]: row for row in lived.rows if row["golem_id"] == g} for g in lived.births}
+
+
 @pytest.mark.row("HB-5", "HB-6", "HB-7", "HB-9")
 def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> None:
     rules, counted = LIVELY.gating, Counter[tuple[str, str]]()
-    for rows in lives().values():
+    for rows in (*lives().values(), *routed_lives().values(), *staying_out().values()):
         past = past_ticks(rows)
         boundaries, hedge = recorded(rows[1])[1], twin.Hedge(rules.discount, rules.eta, [1.0] * len(twin.EXPERTS))
         for now in range(rules.delta_ticks, max(rows), rules.delta_ticks):
@@ -62,6 +77,15 @@ def test_weights_and_boundaries_follow_from_the_verdicts_on_the_records() -> Non
         ("T0", "right"), ("T0", "missed"), ("suppress", "right"), ("suppress", "missed"), ("T1", "right"),
         ("T1", "needless"), ("T2", "right"), ("T2", "needless"), ("T0*", "missed"), ("T0*", "right"),
     } <= counted.keys(), counted  # fmt: skip
+
+
+@pytest.mark.row("HB-7")
+def test_the_learned_gate_decides_every_unforced_tick_after_a_hundred_of_the_fixed_one() -> None:
+    assert LIVELY.gate.attention_after_ticks == 100
+    for rows in lives().values():
+        decided = [tick for tick, row in rows.items() if row["gating"]["boundary_t1"]["threshold"] is not None]
+        assert decided == [tick for tick, row in rows.items() if tick > 100 and row["forced_by"] is None]
+        assert {row["tier"] for row in rows.values() if row["forced_by"]} == {"T2"}
 
 
 @pytest.mark.row("HB-7")
@@ -185,6 +209,23 @@ def test_an_heir_starts_with_the_gate_of_its_predecessors_last_record_and_uses_i
     assert len(orjson.dumps(state["gate"])) < 400
 
 
+@pytest.mark.row("HB-7", "HB-4")
+def test_the_fixed_gate_decides_up_to_the_deliberation_that_answers_a_follow_up() -> None:
+    state, last = gate_left()
+    fleet, tape = Fleet(["g-heir"], [learned().births[last["golem_id"]]], LIVELY), tape_of(lively_market(60), LIVELY)
+    inherit_gate(fleet, 0, gate_of(state), LIVELY)
+    out, recall, pending = Buffers(1, 40), nothing_known(1, EntryNames()), []
+    for t in range(40):
+        asked = Interventions(np.zeros(1, bool), np.array([int(t == 8)]))
+        pending.append(bool(fleet.follow_ups[0]) or t == 8)
+        step(fleet, tape, t, recall=recall, policy=LIVELY, out=out, at=t, interventions=asked)
+    rows = records_of(Chunk(out, tape, 0, fleet.golem_ids, recall, None, LIVELY)).to_pylist()
+    assert sum(pending) > 1
+    assert not all(pending[8:])
+    fixed = [row["gating"]["boundary_t1"]["threshold"] is None for row in rows]
+    assert fixed == [True, *pending[1:]], "the first tick of a life is forced"
+
+
 @pytest.mark.row("HB-7", "HB-10")
 @pytest.mark.parametrize(
     ("part", "value"),
@@ -261,3 +302,18 @@ def test_the_contradiction_is_the_share_of_opposed_pairs_of_the_last_retrieval()
     note_contradictions(fleet, memory, recall)  # type: ignore[arg-type]
     note_contradictions(fleet, None, recall)  # type: ignore[arg-type]
     assert fleet.contradiction[0] == 2 / 6, "a deliberation that retrieves nothing keeps the share"
+
+
+@pytest.mark.row("HB-7", "HB-5")
+def test_the_contradiction_of_a_record_is_that_of_the_entries_its_golem_last_retrieved() -> None:
+    market, places = lively_market(60), [(r, band) for r in REGIMES for band in ANOMALY_BANDS[:3]]
+    entries = [rule(market, *place, "normal", sign=-1 if i % 4 else 1) for i, place in enumerate(places)]
+    lived, last, seen = live(market, policy=LIVELY, inherited=grimoire(*entries)), None, set[float | None]()
+    sign = {entry["entry_id"]: entry["sign"] for entry in entries}
+    for row in lived.rows[: LIVELY.curator.cycle_ticks]:  # the entries of a later cycle are not in `sign`
+        assert row["gating"]["signals"]["contradiction"] == (None if last is None else pytest.approx(last))
+        seen.add(last)
+        if signs := [sign[entry["entry_id"]] for entry in row["retrieved_entries"]]:
+            pairs = [one != other for one, other in combinations(signs, 2)]
+            last = sum(pairs) / max(len(pairs), 1)
+    assert len(seen) > 2
