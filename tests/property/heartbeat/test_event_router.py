@@ -1,4 +1,4 @@
-"""The router of chain events beside a row-at-a-time fold of its records, and its bandits beside textbook forms."""
+"""The router of chain events beside a fold of its records, and its bandits beside textbook forms and a library."""
 
 from __future__ import annotations
 
@@ -188,6 +188,27 @@ def test_sherman_and_morrison_give_the_ridge_regression_that_is_solved_anew(roun
     x = np.random.default_rng(0).uniform(0.0, 1.0, CONTEXT)
     bound = upper_bounds(inverse[None], theta[None], x[:, None], 0.7)[0, 0]
     assert bound == pytest.approx(linear.bound(x.tolist(), 0.7))
+
+
+@pytest.mark.row("HB-8", "HB-31")
+@given(seed=st.integers(0, 2**32 - 1), alpha=st.floats(0.0, 2.0))
+@settings(deadline=None)
+def test_linucb_bounds_and_chooses_as_mabwiser_does(seed: int, alpha: float) -> None:
+    from mabwiser.mab import MAB, LearningPolicy  # it takes seconds to import
+
+    chance, arms, rewards = np.random.default_rng(seed), 3, 100
+    contexts, arm = chance.uniform(-1.0, 2.0, (rewards, CONTEXT)), chance.integers(0, arms, rewards)
+    reward, questions = chance.integers(0, 2, rewards).astype(float), chance.uniform(-1.0, 2.0, (20, CONTEXT))
+    peer = MAB(list(range(arms)), LearningPolicy.LinUCB(alpha=alpha, l2_lambda=1.0))
+    peer.fit(arm, reward, contexts)
+    inverse, theta = np.repeat(np.eye(CONTEXT)[None, ..., None], arms, axis=0), np.zeros((arms, CONTEXT, 1))
+    for a, x, paid in zip(arm, contexts, reward, strict=True):
+        inverse[a], theta[a] = after_reward(inverse[a], theta[a], x[:, None], np.array([paid]))
+    inverse, theta = (np.repeat(own, len(questions), axis=-1) for own in (inverse, theta))
+    bounds = upper_bounds(inverse, theta, questions.T, alpha)
+    theirs = np.array([list(expected.values()) for expected in peer.predict_expectations(questions)])
+    np.testing.assert_allclose(bounds.T, theirs, atol=1e-9)
+    assert peer.predict(questions) == np.argmax(bounds, axis=0).tolist()
 
 
 @pytest.mark.row("HB-8")

@@ -81,7 +81,7 @@ def test_a_loan_is_granted_to_every_golem_and_its_heirs(
 
 @pytest.mark.row("P-2")
 def test_a_rebuild_of_golems_with_loans_is_equal(stores: DerivationContext) -> None:
-    assert [table.name for table in rebuild(stores, now=NOW) if not table.equal] == []
+    assert [compared.table for compared in rebuild(stores, now=NOW) if not compared.equal] == []
 
 
 @pytest.mark.row("HB-31", "HB-8")
