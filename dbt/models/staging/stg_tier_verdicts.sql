@@ -14,8 +14,11 @@ chosen as (
     -- budget lowered or the decision cache answered.
     select
         *, if(is_explored, if(composite > threshold_t0, 'T0', 'suppress'), recorded_tier) as tier,
-        threshold_t0 is not null and not is_lowered and not (recorded_tier = 'suppress' and composite > threshold_t0)
-            and not (recorded_tier = 'T1' and composite <= threshold_t1 and not is_explored) as is_decided
+        coalesce(
+            threshold_t0 is not null and not is_lowered and not (recorded_tier = 'suppress' and composite > threshold_t0)
+                and not (recorded_tier = 'T1' and composite <= threshold_t1 and not is_explored),
+            false -- a foreign record may lack the composite or a threshold
+        ) as is_decided
     from ticks
 ),
 followed as (
