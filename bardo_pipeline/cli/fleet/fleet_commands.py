@@ -50,7 +50,7 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 def demo(
     home: opt.Home = None,
     seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market.")] = 7,
-    golems: Annotated[int, Option(min=1, max=words.GOLEMS_MAX, help="Golems of the first generation.")] = 8,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems of the first generation.")] = 8,
     generations: words.Generations = 3,
     ui: Annotated[bool, Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")] = True,
 ) -> None:
@@ -83,9 +83,7 @@ def run(
     trace: words.Trace = None,
     golems: Annotated[
         int,
-        Option(
-            min=0, max=words.GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs."
-        ),
+        Option(min=0, max=opt.GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs."),
     ] = 8,
     generations: words.Generations = 3,
     seed: words.Seed = 7,
@@ -110,7 +108,7 @@ def run(
         int,
         Option(
             min=0,
-            max=words.GOLEMS_MAX,
+            max=opt.GOLEMS_MAX,
             help="Replicants that a golem may send out, one at a time, to test an open hypothesis.",
         ),
     ] = 0,
