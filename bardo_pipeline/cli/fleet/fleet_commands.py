@@ -154,9 +154,12 @@ def ui(
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks; for a named owner, views of its rows."""
+    from bardo_pipeline.server.connections import listening_socket  # `run` needs no server
+
     project, root, owner = _project_root(), root_for_owner(home), named_owner()
     with open_log(home):
         pass  # raises an error for an unknown owner
+    listening_socket(port, host).close()  # raises an error for an address that is taken or of another machine
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:

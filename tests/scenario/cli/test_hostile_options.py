@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import traceback
@@ -14,9 +15,10 @@ from click import Command
 from click.testing import CliRunner
 
 from bardo_pipeline.cli.app import command
-from bardo_pipeline.errors import BardoError
-from bardo_pipeline.storage.home import disk_error
-from tests.conftest import copy_home
+from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home, disk_error
+from tests.conftest import NOW, copy_home
 
 pytestmark = pytest.mark.row("P-4")
 
@@ -143,3 +145,28 @@ def test_a_relay_without_a_database_prints_no_traceback(name: str, tmp_path: Pat
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("bardo:")
     assert "name another file" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a..b", "ü" * 300, "a\0b", "192.0.2.1"])
+@pytest.mark.parametrize("words", [("ui", "--port", "3999"), ("relay", "r.db", "--port", "0")], ids=" ".join)
+def test_an_address_that_is_not_of_this_machine_is_refused(
+    words: tuple[str, ...], host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Home.create(tmp_path / "home", Policy(), NOW)
+    monkeypatch.setenv("BARDO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(subprocess, "run", None)
+    error = CliRunner().invoke(cast(Command, command()), [*words, f"--host={host}"]).exception
+    assert isinstance(error, ConfigError), error
+    assert str(error).startswith("--host")
+
+
+def test_the_ui_refuses_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Home.create(tmp_path / "home", Policy(), NOW)
+    monkeypatch.setenv("BARDO_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(subprocess, "run", None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["ui", "--port", str(taken.getsockname()[1])]
+        error = CliRunner().invoke(cast(Command, command()), words).exception
+    assert isinstance(error, ConfigError), error
+    assert "give another port" in str(error)
