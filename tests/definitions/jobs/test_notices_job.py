@@ -56,7 +56,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def look(root: Path, instance: dg.DagsterInstance, after: timedelta = timedelta()) -> dg.RunRequest | str:
-    """Look at the home once, this long after now. Return the request, or why there is none."""
+    """Evaluate the sensor at a moment after now. Return the run request, or the reason of the skip."""
     lazy = LazyStores(root)
     lazy.now = lambda: datetime.now(UTC) + after  # type: ignore[method-assign]
     decision = notices_waiting(dg.build_sensor_context(instance=instance, resources={"home": lazy}))

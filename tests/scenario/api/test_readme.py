@@ -247,7 +247,7 @@ def test_the_readme_shows_deaths_of_several_causes_and_dreams() -> None:
 
 @pytest.fixture(scope="module")
 def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home named by BARDO_DEMO_HOME, else one made by the demo, whose output is in a file beside it."""
+    """Run the demo, unless BARDO_DEMO_HOME names its home. The file `printed` beside the home has its output."""
     if "BARDO_DEMO_HOME" in os.environ:
         return Path(os.environ["BARDO_DEMO_HOME"]).resolve()
     home = tmp_path_factory.mktemp("demo") / "home"
