@@ -17,6 +17,7 @@ from assets.resources import DERIVE, INTAKE, READ, LazyStores
 from assets.retries import retried
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
+from bardo_pipeline.derivation.death.owner_notices import webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.death.testament_phrasing import phrase_all_testaments
 from bardo_pipeline.derivation.home_maintenance import tend
@@ -34,6 +35,7 @@ from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.tools.due_consolidations import consolidate_due
 from bardo_pipeline.tools.memory_gate import MemoryGate
 from bardo_pipeline.visible_text import visible
+from jobs.run_notices import post_run, unposted_runs
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _PAGE = 500  # runs in one query of Dagster's storage
@@ -182,6 +184,26 @@ def succession_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazySt
     born = sum(state.booted for state in successions.values())
     metadata = {"successions": len(successions), "born": born, "halted": halted, "steps": markdown_table(rows)}
     context.add_output_metadata(metadata | posted(home.stores, context.log.warning))
+
+
+@_job(
+    "post_waiting_notices",
+    READ,
+    "Post the notices of deaths, successions and failed runs that the webhook did not take. Succeeds also if the "
+    "webhook fails again: its own failed run would be one more notice. `bardo golem notices --post` posts those of "
+    "deaths and successions.",
+)
+def notices_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Post waiting notices, oldest first, until one is not taken."""
+    metadata = posted(home.stores, context.log.warning)
+    url = webhook_of(os.environ)
+    try:
+        if url is not None and not metadata["waiting"]:
+            for run in unposted_runs(context.instance):
+                post_run(context.instance, run, url)
+    except OSError as error:
+        context.log.warning(f"the webhook did not take the notice of a failed run: {error}")
+    context.add_output_metadata(metadata | {"runs_waiting": len(unposted_runs(context.instance))})
 
 
 @_job(

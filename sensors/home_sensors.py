@@ -15,7 +15,7 @@ from dagster._core.storage.asset_check_execution_record import (
 from assets.checks import evaluations
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, post_json, webhook_of
+from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, waiting_notices, webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.death.unfinished_deaths import dead_with_retractions, unfinished_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import early_dreams
@@ -23,21 +23,21 @@ from bardo_pipeline.derivation.reports.home_health import health_of, overrun
 from bardo_pipeline.derivation.reports.marts_lag import unbuilt_change
 from bardo_pipeline.derivation.succession.succeed import due_successions
 from bardo_pipeline.errors import BackpressureError, NoHomeError
-from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, statuses
 from bardo_pipeline.storage.intake.spool_folder import TAKING, shown, waiting
-from bardo_pipeline.visible_text import visible
 from jobs.home_jobs import (
     curator_job,
     death_job,
     dream_job,
     marts_job,
+    notices_job,
     observe_job,
     pending_work,
     spool_job,
     succession_job,
 )
-from jobs.run_requests import WHY_TAG, is_active, request_due
+from jobs.run_notices import post_run, unposted_runs
+from jobs.run_requests import is_active, request_due
 
 FEW = 5
 
@@ -219,19 +219,37 @@ def files_dropped(home: LazyStores) -> Due | str:
     description=f"Posts each failed run to {WEBHOOK}, if it is set: job, run, error and reason of the request.",
 )
 def runs_failed(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-    """Post a failed run as JSON, once. An OSError of the webhook fails the sensor's tick, which then names the run."""
+    """Post a failed run as JSON. An OSError of the webhook fails the sensor's tick; the notice then waits."""
     url = webhook_of(os.environ)
     if url is None:
         return dg.SkipReason(f"{WEBHOOK} is not set")
-    run = context.dagster_run
-    notice = {
-        "job": run.job_name,
-        "run_id": run.run_id,
-        "error": visible(context.failure_event.message or ""),
-        "why": run.tags.get(WHY_TAG),
-    }
-    post_json(url, notice, Policy().dying.notice_seconds_max)
+    post_run(context.instance, context.dagster_run, url)
     return None
+
+
+@dg.sensor(
+    job=notices_job,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=f"Requests the notices job for notices of deaths, successions and failed runs that {WEBHOOK} did not "
+    "take. Waits for active runs that post notices themselves.",
+)
+def notices_waiting(
+    context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Request one run for all waiting notices, if there is a webhook."""
+    if webhook_of(os.environ) is None:
+        return dg.SkipReason(f"{WEBHOOK} is not set")
+    if any(is_active(context.instance, job.name) for job in (death_job, succession_job)):
+        return dg.SkipReason("a run that posts notices is active")
+    try:
+        due = [notice.event_id for notice in waiting_notices(home.stores)]
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    due += [run.run_id for run in unposted_runs(context.instance)]
+    if not due:
+        return dg.SkipReason("no notice waits")
+    return request_due(context.instance, notices_job.name, due, f"{len(due)} notices wait", home.now())
 
 
 @dg.sensor(

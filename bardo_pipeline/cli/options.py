@@ -75,8 +75,14 @@ Why = Annotated[str, Option(help="Reason; recorded.")]
 _given_owner: ContextVar[str | None] = ContextVar("given_owner", default=None)
 
 
-INTEGER_MAX, NUMBER_MAX = 2**63 - 1, 1e15
-"""Largest values of numeric options that state no bound: integers fit in 64 bits, and numbers are finite."""
+INTEGER_MAX, NUMBER_MAX = 2**53, 1e15
+"""Largest values of numeric options that state no bound. Their sums fit in 64 bits, and numbers are finite."""
+
+GOLEMS_MAX, BARS_MAX, HOURS_MAX = 100_000, 10_000_000, 876_600
+"""Largest number of golems, minutes of a market (19 years) and hours (100 years) of an option."""
+
+DAYS_MAX, MARKETS_MAX, WORKERS_MAX, LIFESPAN_MAX = BARS_MAX // 1_440, 10_000, 1_024, 2**32 - 1
+"""Largest number of days, markets and processes of an evaluation, and ticks of a lifespan."""
 
 DOLLARS_MAX = 1e9
 """Largest amount of money of an option."""
@@ -216,8 +222,9 @@ def bounds_of(text: str | None) -> tuple[int, int]:
     if text is None:
         return Founding().lifespan_ticks
     low, _, high = text.partition("-")
-    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
-        raise ConfigError(f"--lifespan {text!r} is not LOW-HIGH in ticks: for example 2000-8000")
+    are_short = len(text) <= 21 and low.isdecimal() and high.isdecimal()
+    if not (are_short and 1 <= int(low) <= int(high) <= LIFESPAN_MAX):
+        raise ConfigError(f"--lifespan {text[:40]!r} is not LOW-HIGH in ticks: for example 2000-8000")
     return int(low), int(high)
 
 

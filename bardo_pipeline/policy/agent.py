@@ -317,7 +317,9 @@ class DyingPolicy(Operational):
     indexing_micros_max: Count = setting(50_000, "upper bound: $0.05 (MEM)")
     cheapest_push_count: PositiveCount = setting(5, "insights that the cheapest death pushes (MEM: a handful)")
     notice_seconds_max: Positive = setting(10.0, "timeout of a webhook call (ours)")
-    silence_hours: Positive = setting(24.0, "hours without a tick after which an observer declares a death (ours)")
+    silence_hours: Positive = setting(
+        24.0, "hours without a tick after which an observer declares a death (ours)", le=876_600
+    )
     silence_clock: Literal["market", "wall"] = setting(
         "market", "measured by the newest event of the golem's market, or by the wall clock (ours)"
     )

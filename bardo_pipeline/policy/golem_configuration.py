@@ -186,7 +186,9 @@ class Death(Section):
     reserve_share: float = _sets(
         "mortality.reserve_share", "death reserve as a share of the first balance (MEM)", ge=0, lt=1
     )
-    silence_hours: float = _sets("dying.silence_hours", "hours without a tick until a golem is declared dead", gt=0)
+    silence_hours: float = _sets(
+        "dying.silence_hours", "hours without a tick until a golem is declared dead", gt=0, le=876_600
+    )
     entries_max: int = _sets("inheritance.budget", "entries inherited at a death (INH S7.1)", ge=1)
     episodes: int = _sets("inheritance.episode_count", "episodes in a bundle (canon 41)", ge=0)
     testament_bytes_max: int = _sets("inheritance.testament_bytes_max", "size of the testament's page (MEM)", ge=2048)

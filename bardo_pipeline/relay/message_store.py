@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bardo_pipeline.client.relay_client import RelayMessage
-from bardo_pipeline.errors import ServerError
+from bardo_pipeline.errors import ConfigError, ServerError
+from bardo_pipeline.storage.home import make_folder
 
 _TABLES = """
     create table if not exists topics (topic text primary key, token_hash text not null, newest integer not null);
@@ -145,11 +146,18 @@ class MessageStore:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open a database whose commits are durable and which several threads may use; only its owner may read it."""
-    path.touch(mode=0o600)
-    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    database.execute("pragma journal_mode = wal")
-    database.execute("pragma synchronous = full")
+    """Open a database whose commits are durable and which several threads may use; only its owner may read it.
+
+    Raises ConfigError for a file that is no database and cannot become one.
+    """
+    try:
+        make_folder(path.absolute().parent)
+        path.touch(mode=0o600)
+        database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        database.execute("pragma journal_mode = wal")
+        database.execute("pragma synchronous = full")
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigError(f"{path} cannot hold the messages of a relay ({error}): name another file") from error
     return database
 
 

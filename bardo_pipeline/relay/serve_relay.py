@@ -10,7 +10,6 @@ from pathlib import Path
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.relay.ticket_office import FileRegistry, TicketOffice
 from bardo_pipeline.server.connections import HOST, bounded_connection, listening_socket
-from bardo_pipeline.storage.home import make_folder
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,6 @@ def serve_relay(
 
     from bardo_pipeline.relay.relay_application import RelayApplication
 
-    make_folder(database.absolute().parent)
     listener = listening_socket(settings.port, settings.host)
     store = MessageStore(database, settings.hour_max)
     office = None if settings.registry is None else TicketOffice(database, FileRegistry(settings.registry))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from typing import Any, cast
 
@@ -136,14 +137,16 @@ def bounded_connection(seconds: float, count_max: int) -> type[BoundedConnection
 def listening_socket(port: int, host: str = HOST) -> socket.socket:
     """Listen on a port, by default of this machine alone; connections wait for the server.
 
-    Raises ConfigError if the port is taken.
+    Raises ConfigError if the port is taken, or the host is no address of this machine.
     """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
         listener.listen()
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:  # the last two for a text that no name of a host can be
         listener.close()
-        raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None
+        if isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise ConfigError(f"--port {port}: {error.strerror}: give another port, or 0 for any free one") from None
+        raise ConfigError(f"--host {host[:80]!r}: {error}: give an address of this machine, as 127.0.0.1") from None
     return listener

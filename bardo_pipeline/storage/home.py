@@ -54,10 +54,11 @@ _REMEDIES = {
     errno.EPERM: "let this user write there",
     errno.EROFS: "mount its disk for writing",
     errno.ENAMETOOLONG: "use a shorter name",
+    errno.ENOTDIR: "name a folder",
 }
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least; one is a drive of Windows
 _FULL, _READ_ONLY = (errno.ENOSPC, errno.EDQUOT), (errno.EROFS, errno.EACCES, errno.EPERM)
-_LONG = (errno.ENAMETOOLONG,)
+_MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR)
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
@@ -164,6 +165,8 @@ class Home:
                 f"there is no home in {root}: make one by `bardo init`, by a fleet (`bardo demo`, `bardo run`), or "
                 "for a runtime's golem (`bardo golem birth`)"
             ) from None
+        except NotADirectoryError:
+            raise NoHomeError(f"{root} is not a folder: name the folder of a home by --home or BARDO_HOME") from None
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{mark} is not a valid description of a home ({error!r}): restore it from a copy of the home"
@@ -239,13 +242,13 @@ def writing_to(path: Path, remedy: str = "look at its disk") -> Iterator[None]:
 
 
 def disk_error(error: BaseException) -> StoreError | None:
-    """Return the typed error if a full disk, a read-only one or a long name caused an error of any library; else None.
+    """Return the typed error if a full disk, a read-only one or a wrong name caused an error of any library; else None.
 
     Libraries in other languages raise errors of their own, which have the system's words and no number.
     """
     cause: BaseException | None = error
     while cause is not None:
-        for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY), (StoreError, _LONG)):
+        for kind, numbers in ((DiskFullError, _FULL), (ReadOnlyError, _READ_ONLY), (StoreError, _MISNAMED)):
             for number in numbers:
                 if getattr(cause, "errno", None) == number or os.strerror(number) in str(cause):
                     remedy = _REMEDIES[number].replace("write there", "read and write there")

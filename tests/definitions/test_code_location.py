@@ -183,7 +183,8 @@ def test_the_runs_of_a_pool_follow_each_other(tmp_path: Path) -> None:
     assert pools == {
         "curator_job": derive, "death_job": derive, "dream_job": derive, "maintenance_job": derive, "marts_job": derive,
         "rebuild_job": derive, "consolidation_job": intake, "observe_job": intake, "proposal_job": intake,
-        "spool_job": intake, "succession_job": intake, "drift_job": read, "verification_job": read,
+        "spool_job": intake, "succession_job": intake, "drift_job": read, "notices_job": read,
+        "verification_job": read,
     }  # fmt: skip
     folder = prepare_dagster_home(Home.create(tmp_path / "home", Policy(), NOW))
     with dg.DagsterInstance.from_config(str(folder)) as instance:

@@ -22,12 +22,14 @@ def bottleneck(
     seed: Annotated[
         int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
     ] = 7,
-    golems: Annotated[int, Option(min=1, help="Golems whose knowledge is combined.")] = 32,
-    days: Annotated[int, Option(min=1, help="Days of learning.")] = 5,
-    heir_days: Annotated[int, Option(min=1, help="Days that heirs live afterwards.")] = 2,
-    heirs: Annotated[int, Option(min=1, help="Heirs for each budget and selection.")] = 2,
-    markets: Annotated[int, Option(min=1, help="Independent markets on which truth is measured.")] = 8,
-    pairs: Annotated[int, Option(min=1, help="Trading pairs, each with its own market.")] = 8,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems whose knowledge is combined.")] = 32,
+    days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days of learning.")] = 5,
+    heir_days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days that heirs live afterwards.")] = 2,
+    heirs: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Heirs for each budget and selection.")] = 2,
+    markets: Annotated[
+        int, Option(min=1, max=opt.MARKETS_MAX, help="Independent markets on which truth is measured.")
+    ] = 8,
+    pairs: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Trading pairs, each with its own market.")] = 8,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/bottleneck-SEED).")] = None,
     json: opt.Json = False,
 ) -> None:

@@ -18,12 +18,14 @@ def cache(
     seed: Annotated[
         int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
     ] = 7,
-    seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 10,
-    golems: Annotated[int, Option(min=1, help="Golems per market.")] = 3,
-    days: Annotated[int, Option(min=1, help="Days of each market.")] = 7,
+    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 10,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems per market.")] = 3,
+    days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days of each market.")] = 7,
     gate: Annotated[Literal["fixed", "attention", "learned"], Option(help="Mode of the gate.")] = "learned",
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/cache-SEED).")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
+    workers: Annotated[
+        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare golems with and without the decision cache; exit 1 if it hits too rarely or costs worth."""

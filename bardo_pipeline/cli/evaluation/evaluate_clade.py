@@ -26,12 +26,14 @@ def clade(
     seed: Annotated[
         int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
     ] = 7,
-    seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 20,
-    golems: Annotated[int, Option(min=2, help="Golems per market.")] = 8,
-    bars: Annotated[int, Option(min=200, help="Minute bars of each market.")] = 1_500,
-    apart: Annotated[int, Option(min=0, help="Ticks between the births of two golems.")] = 100,
+    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 20,
+    golems: Annotated[int, Option(min=2, max=opt.GOLEMS_MAX, help="Golems per market.")] = 8,
+    bars: Annotated[int, Option(min=200, max=opt.BARS_MAX, help="Minute bars of each market.")] = 1_500,
+    apart: Annotated[int, Option(min=0, max=opt.BARS_MAX, help="Ticks between the births of two golems.")] = 100,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/clade-SEED).")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
+    workers: Annotated[
+        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare golems alone, in a clade, with Lethe and with one liar; exit 1 if a bound is missed."""

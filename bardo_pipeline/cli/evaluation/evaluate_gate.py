@@ -34,13 +34,17 @@ def gate(
     seed: Annotated[
         int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
     ] = 7,
-    seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 30,
-    golems: Annotated[int, Option(min=1, help="Golems per market.")] = 3,
-    days: Annotated[int, Option(min=1, help="Days that are compared, after as many days of ancestors.")] = 1,
+    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 30,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems per market.")] = 3,
+    days: Annotated[
+        int, Option(min=1, max=opt.DAYS_MAX, help="Days that are compared, after as many days of ancestors.")
+    ] = 1,
     trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
     gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/gate-SEED).")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
+    workers: Annotated[
+        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare the fixed, attention, learned, inherited and routed gate with an oracle; exit 1 if a bound is missed."""

@@ -27,16 +27,18 @@ def lineage(
     seed: Annotated[
         int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
     ] = 7,
-    seeds: Annotated[int, Option(min=1, help="Number of markets, one seed each.")] = 30,
-    golems: Annotated[int, Option(min=1, help="Lineages per market.")] = 4,
-    days: Annotated[int, Option(min=1, help="Days per ancestor generation.")] = 4,
-    judged_days: Annotated[int, Option(min=1, help="Maximum days of the compared generation.")] = 10,
-    ancestors: Annotated[int, Option(min=1, help="Number of ancestor generations.")] = 2,
+    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 30,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Lineages per market.")] = 4,
+    days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days per ancestor generation.")] = 4,
+    judged_days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Maximum days of the compared generation.")] = 10,
+    ancestors: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of ancestor generations.")] = 2,
     steady: Annotated[bool, Option("--steady", help="Keep the market's rules unchanged between generations.")] = False,
     trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
     gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
-    workers: Annotated[int | None, Option(min=1, help="Parallel processes (default: one per processor).")] = None,
+    workers: Annotated[
+        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Compare heirs with orphans, clones, other conditions and cash; exit 1 if a bound is missed."""

@@ -40,10 +40,15 @@ app.command()(clade)
 @app.command()
 def memory(
     seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the graded market.")] = 7,
-    golems: Annotated[int, Option(min=1, help="Number of golems.")] = 64,
-    days: Annotated[int, Option(min=2, help="Days of the market; half-way, some truths expire.")] = 14,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Number of golems.")] = 64,
+    days: Annotated[
+        int, Option(min=2, max=opt.DAYS_MAX, help="Days of the market; half-way, some truths expire.")
+    ] = 14,
     markets: Annotated[
-        int | None, Option(min=1, help="Independent markets on which truth is measured (default: 8 per half).")
+        int | None,
+        Option(
+            min=1, max=opt.MARKETS_MAX, help="Independent markets on which truth is measured (default: 8 per half)."
+        ),
     ] = None,
     market: Annotated[
         str, Option(help="synthetic (known truths) or recorded (graded against the following day).")

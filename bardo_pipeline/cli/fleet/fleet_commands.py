@@ -50,7 +50,7 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 def demo(
     home: opt.Home = None,
     seed: Annotated[int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market.")] = 7,
-    golems: Annotated[int, Option(min=1, max=words.GOLEMS_MAX, help="Golems of the first generation.")] = 8,
+    golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems of the first generation.")] = 8,
     generations: words.Generations = 3,
     ui: Annotated[bool, Option(help="Derive through Dagster, so that its UI shows the run (needs a checkout).")] = True,
 ) -> None:
@@ -83,9 +83,7 @@ def run(
     trace: words.Trace = None,
     golems: Annotated[
         int,
-        Option(
-            min=0, max=words.GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs."
-        ),
+        Option(min=0, max=opt.GOLEMS_MAX, help="Golems of the first generation; 0 runs only golems born between runs."),
     ] = 8,
     generations: words.Generations = 3,
     seed: words.Seed = 7,
@@ -110,7 +108,7 @@ def run(
         int,
         Option(
             min=0,
-            max=words.GOLEMS_MAX,
+            max=opt.GOLEMS_MAX,
             help="Replicants that a golem may send out, one at a time, to test an open hypothesis.",
         ),
     ] = 0,
@@ -156,9 +154,12 @@ def ui(
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Start Dagster's UI: asset graph, jobs, schedules, sensors, checks; for a named owner, views of its rows."""
+    from bardo_pipeline.server.connections import listening_socket  # `run` needs no server
+
     project, root, owner = _project_root(), root_for_owner(home), named_owner()
     with open_log(home):
         pass  # raises an error for an unknown owner
+    listening_socket(port, host).close()  # raises an error for an address that is taken or of another machine
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     command = [str(_TOOLS / "dagster"), "dev", "-w", "workspace.yaml", "-h", host, "-p", str(port)]
     try:

@@ -9,8 +9,8 @@ from typer import Option
 
 from bardo_pipeline.cli import options as opt
 
-GOLEMS_MAX, GENERATIONS_MAX, BARS_MAX = 100_000, 10_000, 10_000_000
-"""Bounds of a run, above what one machine lives through: ten million minutes are 19 years."""
+GENERATIONS_MAX = 10_000
+"""Bound of a run, above what one machine lives through."""
 
 Trace = Annotated[
     Path | None, Option(help="Folder of recorded minute bars (demeter-fetch CSV); default: a synthetic market.")
@@ -22,7 +22,7 @@ Seed = Annotated[
     int, Option(min=0, max=opt.SEED_MAX, help="Seed of the synthetic market, the golems' traits and lifespans.")
 ]
 
-Bars = Annotated[int, Option(min=60, max=BARS_MAX, help="Length of the synthetic market in minutes.")]
+Bars = Annotated[int, Option(min=60, max=opt.BARS_MAX, help="Length of the synthetic market in minutes.")]
 
 Owner = Annotated[list[str] | None, Option(help="Owner of golems; repeatable.")]
 

@@ -33,7 +33,9 @@ _OUTCOMES = {
 @app.command("observe")
 def observe_golems(
     home: opt.Home = None,
-    silence: Annotated[float | None, Option(min=0.0, help="Hours without a tick (default: the policy's 24).")] = None,
+    silence: Annotated[
+        float | None, Option(min=0.0, max=opt.HOURS_MAX, help="Hours without a tick (default: the policy's 24).")
+    ] = None,
     clock: Annotated[
         str | None,
         Option(help="market: event time of the other golems in its market; wall: time since its last record arrived."),

@@ -104,7 +104,7 @@ def similar(
     text: Annotated[str, Argument(help='Text to compare with, for example "gas spiked in a crash".')],
     home: opt.Home = None,
     golem: Annotated[str | None, Option(help="Only episodes of this golem.")] = None,
-    limit: Annotated[int, Option(min=1, help="Maximum number of episodes with distinct texts.")] = 5,
+    limit: Annotated[int, Option(min=1, max=1_000_000, help="Maximum number of episodes with distinct texts.")] = 5,
     format: opt.Format = "table",
     embedder: opt.Embedder = None,
 ) -> None:

@@ -41,7 +41,8 @@ def take(home: opt.Home = None) -> None:
 
 @spool.command()
 def watch(
-    home: opt.Home = None, seconds: Annotated[float, Option(min=0.05, help="Seconds between checks.")] = 1.0
+    home: opt.Home = None,
+    seconds: Annotated[float, Option(min=0.05, max=86_400.0, help="Seconds between checks.")] = 1.0,
 ) -> None:
     """Ingest files as they arrive, until Ctrl-C; an alternative to Dagster's spool sensor."""
     place = Home.create(root_of(home), Policy(), now())

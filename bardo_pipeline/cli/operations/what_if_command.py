@@ -23,8 +23,6 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.quality.calibration import Calibration
 
-_HOURS_MAX = 876_600
-
 _BY_KIND = """
     select coalesce(kind_after, kind_before) as kind, category,
         count(*) filter (before_ppm is null) as gained, count(*) filter (after_ppm is null) as lost,
@@ -54,7 +52,9 @@ def ask_what_if(
     ] = None,
     home: opt.Home = None,
     golem: Annotated[list[str] | None, Option(help="Only this golem; repeatable.")] = None,
-    hours: Annotated[float, Option(min=0.1, help="Hours during which decisions test a belief.")] = 24.0,
+    hours: Annotated[
+        float, Option(min=0.1, max=opt.HOURS_MAX, help="Hours during which decisions test a belief.")
+    ] = 24.0,
     examples: Annotated[int, Option(min=0, help="Number of example entries.")] = 5,
     listed: Annotated[bool, Option("--list", help="List the derivations on disk instead.")] = False,
     dropped: Annotated[str | None, Option("--drop", help="Delete this derivation instead.")] = None,
@@ -68,8 +68,6 @@ def ask_what_if(
     The active derivation stays; `bardo adopt` switches. Without a change, a home frozen at older passes is derived by
     this version's passes.
     """
-    if not hours <= _HOURS_MAX:
-        raise ConfigError(f"--hours {hours:g} is invalid: give at most {_HOURS_MAX:,}")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = open_whole(home)
     if listed:

@@ -10,6 +10,7 @@ import pytest
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW, copy_home
@@ -106,3 +107,11 @@ def test_an_adopted_configuration_rederives_the_home_and_is_recorded(brief_home:
     assert adopted["why"] == "other.toml: a narrow bottleneck"
     bardo("config", "adopt", "--config", str(config), "--why", "again", home=home)
     assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 2
+
+
+def test_a_silence_of_more_hours_than_a_clock_has_is_refused(tmp_path: Path) -> None:
+    bardo("init", str(tmp_path / "home"), home=tmp_path / "other")
+    (tmp_path / "home" / "bardo.toml").write_text("[death]\nsilence_hours = 1e300\n")
+    assert "876600" in bardo("config", "check", home=tmp_path / "home", expect=2)
+    with pytest.raises(ValueError, match="876600"):
+        Policy.model_validate({"dying": {"silence_hours": 1e300}})

@@ -312,3 +312,28 @@ def test_a_missing_conversation_is_begun(living: Path) -> None:
     refused = bardo("conversation", "show", golem, "--session", "first", home=living, expect=2)
     bardo(*cure_in(refused), golem, "hello", "--session", "first", home=living)
     bardo("conversation", "show", golem, "--session", "first", home=living)
+
+
+@pytest.mark.full
+def test_a_dead_golems_entry_is_pulled_or_found_in_the_library(marts: Path) -> None:
+    dead = dead_in(marts)
+    entry = ids(bardo("grimoire", "list", dead, home=marts))[0]
+    words = (dead, entry, "--why", "x")
+    pull = cure_in(bardo("library", "export", *words, home=marts, expect=2))
+    late = bardo(*pull, *words, home=marts, expect=2)
+    at = re.search(r"left its testament at (\S+ \S+) UTC", late)
+    assert at is not None
+    bardo(*pull, *words, "--at", at[1], home=marts)
+    owners = {row["born"]["owner_id"] for row in DerivationContext.open(marts).life("GolemBorn").to_pylist()}
+    assert any(entry in bardo(*cure_in(late, "library list"), "--owner", owner, home=marts) for owner in owners)
+
+
+@pytest.mark.full
+def test_a_missing_secret_of_a_clade_and_a_missing_seal_key_are_made(living: Path) -> None:
+    refused = bardo("clade", "identity", "owner-1", home=living, expect=2)
+    bardo(*cure_in(refused), home=living)
+    assert "no secret" not in bardo("clade", "identity", "owner-1", home=living)
+    golem = living_in(living)
+    refused = bardo("seal", "destroy", golem, "--why", "x", home=living, expect=2)
+    bardo(*cure_in(refused), golem, home=living)
+    bardo("seal", "destroy", golem, "--why", "x", home=living)
