@@ -170,7 +170,7 @@ def marts_behind(home: LazyStores) -> Due | str:
     observe_job,
     300,
     "Requests the observe job once for all living golems without a tick for longer than the policy allows. Golems with "
-    "a running writer are skipped until the writer has ended.",
+    "a running writer are skipped until the writer has ended, those with records in the spool until these are taken.",
 )
 def golems_silent(home: LazyStores) -> Due | str:
     """Request one run for all silent golems."""

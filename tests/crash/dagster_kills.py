@@ -2,7 +2,7 @@
 
 A golem's records and its death are dropped into the spool, and Dagster's sensors do the rest. The daemon, its code
 server, or the process of a run is killed by SIGKILL at a random moment of a run, and only the daemon is started again.
-At the end every dropped record must be on record once, and every death must be completed once.
+At the end every dropped record must be on record once, every death completed once, and the marts must hold them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bardo_pipeline import birth
 from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import unfinished_deaths
+from bardo_pipeline.derivation.reports.marts_lag import unbuilt_change
 from bardo_pipeline.events.custody.hash_chain import content_of
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
@@ -142,7 +143,8 @@ class DagsterKills:
         stores = DerivationContext.open(self.home.root)
         assert not Quarantine(self.home).open([]).num_rows, "a dropped line is in quarantine"
         known = stores.life("DeathDeclared")["golem_id"].to_pylist()
-        return set(self._dropped) <= set(known) and not unfinished_deaths(stores)
+        is_dead = set(self._dropped) <= set(known) and not unfinished_deaths(stores)
+        return is_dead and unbuilt_change(stores) is None
 
     def _drop(self) -> None:
         """Drop the records and the deaths of new golems into the spool."""

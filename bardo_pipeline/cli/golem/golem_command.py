@@ -25,7 +25,7 @@ app = Typer(help="State, silence, death and succession of golems.", no_args_is_h
 _OUTCOMES = {
     "silent": "would be declared dead",
     "declared": "declared dead",
-    "held": "not declared: its writer is running",
+    "held": "not declared: its writer is running, or its records wait in the spool",
     "lives": "not declared: new records arrived",
 }
 

@@ -2,7 +2,8 @@
 
 A declaration is a function of the log, so two observers declare equal events; a recorded death is kept. Gaps let the
 curator close the remaining cycles. In event time two other golems and the recording clock witness a silence, so that no
-clock of a single golem declares another dead.
+clock of a single golem declares another dead. A golem whose history arrives late is not silent: its last event was
+recorded lately, or records of it wait in the spool.
 Source: INH-2; architecture ("death (by silence, too)"); MEM ("No golem dies silent").
 """
 
@@ -19,7 +20,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import missing_ticks
-from bardo_pipeline.derivation.incremental.record_queries import last_records, rows_of_other_golems, values_by_golem
+from bardo_pipeline.derivation.incremental.record_queries import (
+    last_records,
+    rows_of_golems,
+    rows_of_other_golems,
+    values_by_golem,
+)
 from bardo_pipeline.derivation.legacy.death_queries import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
@@ -31,6 +37,7 @@ from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.spool_folder import shown, waiting_files
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.leases import lease_path, leased, stale_leases
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -61,7 +68,7 @@ class Silence:
     """A silent golem: its last tick (0 for none) at `at`, the end `until` of the observed silence, and the outcome.
 
     Outcomes: silent (dry run, nothing declared), declared (death recorded), held (a running writer holds the golem's
-    lease), lives (the golem ticked or died in the meantime).
+    lease, or records of it wait in the spool), lives (the golem ticked or died in the meantime).
     """
 
     golem_id: str
@@ -99,17 +106,29 @@ def declare_silent_golems(
         drain_once(context.home, context.log, clock=lambda: now, policy=context.policy)
     by_wall = (clock or rules.silence_clock) == "wall"
     tolerated = timedelta(hours=rules.silence_hours) if silence is None else silence
-    rows = silent_golems(
+    silent = silent_golems(
         last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None, now=now
-    ).to_pylist()
+    )
+    grace = min(tolerated, timedelta(minutes=rules.silence_grace_minutes))
+    rows = rows_of_other_golems(silent, _heard_after(context, silent["golem_id"].to_pylist(), now - grace)).to_pylist()
     if not rows:
         return []
     names = [row["golem_id"] for row in rows]
-    outcomes = _held_golems(context.home, names) if dry_run else _declare(context, names, now)
+    outcomes = _handed_in(context.home, names)
+    silent_names = [name for name in names if name not in outcomes]
+    outcomes |= _held_golems(context.home, silent_names) if dry_run else _declare(context, silent_names, now)
     return [
         Silence(row["golem_id"], row["tick"], row["at"], row["until"], *outcomes.get(row["golem_id"], ("silent", "")))
         for row in rows
     ]
+
+
+def _heard_after(context: DerivationContext, golems: list[str], moment: datetime) -> list[str]:
+    """Return which of these golems have a birth or a newest record that was recorded after a moment."""
+    births = rows_of_golems(context.life("GolemBorn"), golems)
+    ends = last_records(context, ("golem_id", "tick", "recorded_at"), golems)
+    heard = values_by_golem(births, "recorded_at") | values_by_golem(ends, "recorded_at")
+    return [golem for golem, at in heard.items() if at > moment]
 
 
 def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
@@ -166,6 +185,12 @@ def silent_golems(
     limit = pa.scalar(silence, pa.duration("us"))
     chosen = pc.and_(last_ticks["lives"], pc.greater(pc.subtract(table["until"], table["at"]), limit))
     return table.filter(chosen).sort_by("golem_id").cast(SILENT_SCHEMA)
+
+
+def _handed_in(home: Home, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+    """Outcomes of the golems whose records wait in the spool."""
+    files = waiting_files(home, golems).items()
+    return {g: ("held", f"records of golem {g} wait in the spool, in {shown(file)}") for g, file in files}
 
 
 def _held_golems(home: Home, golems: list[str]) -> dict[str, tuple[Outcome, str]]:

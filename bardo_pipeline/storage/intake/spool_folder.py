@@ -11,13 +11,17 @@ Source: EV-4.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from stat import S_ISDIR
 from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
@@ -101,6 +105,22 @@ def waiting(home: Home) -> list[Path]:
     """Return the waiting files as paths below the spool: files left by a crash, life events, records; each by name."""
     interrupted, fresh = _files(home.spool / TAKING), _files(home.spool)
     return interrupted + [name for name in fresh if name not in interrupted]
+
+
+def waiting_files(home: Home, golems: Iterable[str]) -> dict[str, Path]:
+    """Return the golems that a waiting file names, each with a file. Arrow files are not searched: they name all."""
+    quoted = {golem: orjson.dumps(golem) for golem in golems}
+    named: dict[str, Path] = {}
+    for name in waiting(home) if quoted else ():
+        for path in (home.spool / TAKING / name, home.spool / name):
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if name.name.endswith(ARROW):
+                    named |= dict.fromkeys(quoted.keys() - named.keys(), name)
+                elif os.fstat(file.fileno()).st_size:
+                    with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                        found = [golem for golem, word in quoted.items() if content.find(word) >= 0]
+                    named = dict.fromkeys(found, name) | named
+    return named
 
 
 def never_taken(home: Home) -> list[Path]:

@@ -194,6 +194,44 @@ def test_a_silent_golem_with_a_running_writer_is_not_declared_dead(
     assert (result.tick, result.outcome) == (LAST + 1, "declared")
 
 
+@pytest.mark.row("INH-2", "P-3")
+def test_a_golem_whose_records_wait_in_the_spool_is_not_declared_dead(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
+    root, victim, never = gone_silent
+    home = copy_home(root, tmp_path / "home")
+    stores = DerivationContext.open(home)
+    for name in ("late.jsonl", ".taking/late.jsonl"):  # the second was left by a killed ingestion
+        path = home / "spool" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\n".join(never) + b"\n")
+        for dry_run in (True, False):
+            (result,) = declare_silent_golems(stores, now=NOW + HOUR, silence=HOUR / 2, dry_run=dry_run)
+            assert (result.golem_id, result.outcome) == (victim, "held")
+            assert result.why == f"records of golem {victim} wait in the spool, in late.jsonl"
+        assert "its records wait in the spool" in bardo("golem", "observe", "--silence", "0.5", home=home)
+        path.unlink()
+    (home / "spool" / "other.jsonl").write_bytes(b'{"golem_id":"' + victim.encode() + b'-2"}\n')
+    (result,) = declare_silent_golems(stores, now=NOW + HOUR, silence=HOUR / 2)
+    assert result.outcome == "declared", "a file about another golem holds nothing"
+
+
+@pytest.mark.row("INH-2", "P-3")
+def test_a_golem_that_was_recorded_lately_is_not_silent(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
+    root, _, _ = gone_silent
+    stores = DerivationContext.open(copy_home(root, tmp_path / "home"))
+    assert declare_silent_golems(stores, now=NOW + HOUR / 2, silence=HOUR / 2, dry_run=True) != []
+    assert declare_silent_golems(stores, now=NOW + HOUR / 2 - timedelta(seconds=1), silence=HOUR / 2) == []
+    birth = next(e for e in to_models(stores.life("GolemBorn").drop_columns("recorded_at"), LifeEvent) if e.born)
+    stores.log.record([life_event("g-history", birth.observed_at - 99 * HOUR, birth.payload)], NOW + 9 * HOUR)
+    silent = declare_silent_golems(stores, now=NOW + 9.5 * HOUR, dry_run=True)
+    assert "g-history" not in {result.golem_id for result in silent}, "its runtime had no time to write its history"
+    silent = declare_silent_golems(stores, now=NOW + 10 * HOUR, dry_run=True)
+    assert "g-history" in {result.golem_id for result in silent}
+
+
 @pytest.mark.full
 @pytest.mark.row("INH-2")
 def test_a_golem_without_ticks_is_declared_dead(tmp_path: Path, brief_home: Path) -> None:
