@@ -200,8 +200,8 @@ def _funded(run: SuccessionRun) -> dict[str, Any]:
     if balance < budget:
         raise SuccessionHalted(
             f"owner {owner} has ${balance / 1e6:,.2f} of committed credit, the heir needs ${budget / 1e6:,.2f}: "
-            f"`bardo golem credit {owner} USDC --why ...` commits more, `bardo golem successor "
-            f"{run.dead.golem_id}` summons it by hand",
+            f"`bardo golem successor {run.dead.golem_id}` summons it by hand, "
+            f"`bardo golem credit {owner} USDC --why ...` funds later heirs",
             budget_micros=budget,
         )
     return {"budget_micros": budget, "why": f"from the credit of {owner}, ${(balance - budget) / 1e6:,.2f} are left"}

@@ -16,6 +16,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.project_files import PACKAGE
 from tests.conftest import copy_home
 from tests.scenario.cli.test_hostile_options import COMMANDS
+from tests.support.homes.two_owners import CORAL, PEARL, belongings
 from tests.support.processes.bardo_command import bardo
 
 pytestmark = pytest.mark.row("P-4")
@@ -337,3 +338,25 @@ def test_a_missing_secret_of_a_clade_and_a_missing_seal_key_are_made(living: Pat
     refused = bardo("seal", "destroy", golem, "--why", "x", home=living, expect=2)
     bardo(*cure_in(refused), golem, home=living)
     bardo("seal", "destroy", golem, "--why", "x", home=living)
+
+
+@pytest.mark.full
+def test_a_refused_gift_of_another_owner_is_consented_to(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    bundle, heir = belongings(home, PEARL).bundle, belongings(home, CORAL).heir
+    refused = bardo("bundle", "give", bundle, "--to", heir, home=home, expect=2)
+    bardo(*cure_in(refused), "--owner", PEARL, home=home)
+    bardo("bundle", "give", bundle, "--to", heir, home=home)
+
+
+@pytest.mark.full
+def test_a_bundle_of_elsewhere_is_imported_before_it_is_given(
+    marts: Path, two_owners_home: Path, tmp_path: Path
+) -> None:
+    home, file = copy_home(two_owners_home, tmp_path / "owners"), tmp_path / "bundle.tar.gz"
+    bundle = DerivationContext.open(marts).life("BundlePublished").to_pylist()[0]["published"]["bundle_hash"]
+    bardo("bundle", "export", bundle, str(file), home=marts)
+    heir = belongings(home, CORAL).heir
+    refused = bardo("bundle", "give", str(file), "--to", heir, home=home, expect=2)
+    bardo(*cure_in(refused), str(file), "--unsigned", home=home)
+    bardo("bundle", "give", bundle, "--to", heir, home=home)

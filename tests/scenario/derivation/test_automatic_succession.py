@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,6 @@ from bardo_pipeline.derivation.death.graveyard import golem_document, graves
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.legacy.death_queries import (
-    HeirRequest,
     births_of,
     commit_credit,
     credit_micros,
@@ -32,7 +32,6 @@ from bardo_pipeline.derivation.succession.succeed import (
     due_successions,
     retry_registrations,
     run_due_successions,
-    summon,
 )
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
@@ -124,7 +123,7 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
     assert standing.halted is not None
     assert standing.halted.step == "funded"
     assert f"owner {owner} has $40.00 of committed credit" in standing.halted.why
-    assert f"bardo golem credit {owner}" in standing.halted.why
+    summons, credits = re.findall(r"`bardo ([^`]+)`", standing.halted.why)
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
     assert due_successions(stores, NOW + timedelta(days=9)) == [], "a halted succession is not retried"
     stuck = dead_without_heir(stores)
@@ -138,8 +137,11 @@ def test_a_succession_without_enough_credit_halts_until_a_manual_summon(stores: 
     assert {grave.succession for grave in graves(stores) if grave.heir_id is None} == {"halted: funded"}
     selected = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
     assert {(e.golem_id, e.payload.step) for e in selected} == {(g, "funded") for g in stuck}
-    assert summon(stores, dead_golem(stores, dead), HeirRequest(40_000_000, force=True), now=NOW).booted
-    assert credit_micros(stores, owner) == 39_999_999, "a manual summon does not use committed credit"
+    bardo(*credits.replace("USDC", "10").split(), home=stores.home.root)
+    bardo(*summons.split(), "--budget", "40", "--force-similarity", home=stores.home.root)
+    after = DerivationContext.open(stores.home.root)
+    assert dead_golem(after, dead).heir_id in births_of(after)
+    assert credit_micros(after, owner) == 49_999_999, "a manual summon does not use committed credit"
 
 
 def test_a_succession_of_a_copy_halts_with_its_divergence(stores: DerivationContext) -> None:
