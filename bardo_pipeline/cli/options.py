@@ -64,9 +64,21 @@ GasTokenPrice = Annotated[
 
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
-Golem = Annotated[str, Argument(help="Golem id.")]
 
-Owner = Annotated[str, Argument(help="Owner.")]
+def _checked_name(name: str) -> str:
+    if not 0 < len(name) <= _NAME_CHARACTERS_MAX:
+        raise ConfigError(
+            f"a name has 1 to {_NAME_CHARACTERS_MAX} characters, not {len(name):,}: give an id or an owner"
+        )
+    return name
+
+
+_NAME_CHARACTERS_MAX = 256
+"""Characters of an id or an owner in an event."""
+
+Golem = Annotated[str, Argument(help="Golem id.", callback=_checked_name)]
+
+Owner = Annotated[str, Argument(help="Owner.", callback=_checked_name)]
 
 Entry = Annotated[str, Argument(help="Entry id, or a unique prefix.")]
 

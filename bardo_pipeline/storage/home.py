@@ -287,10 +287,13 @@ def _write_draft(path: Path, content: bytes) -> str:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents, with durable names."""
+    """Create a folder and its missing parents, with durable names. Raises NotADirectoryError below a file."""
     if not path.is_dir():
         make_folder(path.parent)
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     sync_folder(path.parent)  # also if it exists: its creator may have been killed before this line
 
 

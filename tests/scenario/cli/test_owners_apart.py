@@ -356,6 +356,7 @@ def test_sql_for_an_owner_reaches_only_the_rows_of_that_owner(two_owners_home: P
 ONE_SIDED = {
     "fct_equipped": "no lineage of this home is equipped from a library",
     "fct_scars": "no failure of these lives became a scar",
+    "fct_tier_verdicts": "these golems have no learned gate",
     "fct_withdrawals": "no record is struck, so nothing is withdrawn",
 }
 """Marts without rows of both owners in this home, each with the reason."""
