@@ -10,24 +10,17 @@ from unittest.mock import patch
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.events.life.events import life_event
-from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log.event_log import EventLog
 from benchmarks.figures import Figure, seconds
-from benchmarks.world import NOW
 from definitions import defs
-from tests.support.records.drawn_records import records
+from tests.support.homes.large_home import GOLEMS, TICKS, large_home
 
-GOLEMS, TICKS = 10_000, 10
 SENSOR_LIMIT_S, CURATOR_LIMIT_S = 2.0, 120.0
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
 def large_home_figures(root: Path) -> list[Figure]:
     """Measure the slowest sensor and a curator run of 10,000 golems with 10 ticks each."""
-    home = _home(root)
+    home = large_home(root)
     with dg.DagsterInstance.ephemeral() as instance, patch.dict(os.environ, {"BARDO_HOME": str(home.root)}):
         looks = {
             sensor.name: min(seconds(_look(sensor, home.root, instance)) for _ in range(2))
@@ -58,17 +51,3 @@ def _look(sensor: dg.SensorDefinition, root: Path, instance: dg.DagsterInstance)
         lazy.close()
 
     return look
-
-
-def _home(root: Path) -> Home:
-    home = Home.create(root, Policy(), NOW)
-    _, birth = born(
-        lineage_id="large", generation=0, owner_id="owner-1", founding=Founding(), market="m", market_hash="-",
-        derivation_id="-", policy=Policy(),
-    )  # fmt: skip
-    lived = records(GOLEMS * TICKS, golems=GOLEMS)
-    golems = lived["golem_id"].unique().to_pylist()
-    with EventLog(home) as log:
-        log.record([life_event(golem, NOW, birth) for golem in golems], NOW)
-        log.append(lived, writer="bench", segment=1, recorded_at=NOW)
-    return home

@@ -18,6 +18,7 @@ import pytest
 from bardo_pipeline.cli.fleet.fleet_commands import dagster_environment
 from definitions import defs
 from tests.conftest import copy_home
+from tests.support.homes.large_home import large_home
 from tests.support.homes.served_homes import served
 from tests.support.processes.browser import Browser, browser, needs_chromium
 from tests.support.processes.dagster_daemon import ROOT, below, kill
@@ -149,3 +150,13 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
         opened(session, f"{url}/assets/verdicts?view=overview", ["data_docs"], log)
         follow(session, f"{server.url}/docs/data/", server.tokens[None], "Data Docs")
         screenshot(session, pictures, "data-docs")
+
+
+def test_asset_pages_of_ten_thousand_golems_load_while_the_curator_derives(tmp_path: Path) -> None:
+    root, log = large_home(tmp_path / "home").root, tmp_path / "ui.log"
+    groups = {spec.group_name for spec in defs.resolve_all_asset_specs()}
+    with dagster_ui(root, log) as url, browser(tmp_path) as session:
+        launched(session, root, f"{url}{PLACE}/jobs/curator_job", tmp_path, log)
+        for group in groups:
+            opened(session, f"{url}{PLACE}/asset-groups/{group}/list", ["Materialize"], log)
+        opened(session, f"{url}/assets/grimoire?view=overview", ["Latest materialization"], log)
