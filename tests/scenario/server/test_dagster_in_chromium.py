@@ -152,7 +152,7 @@ def test_groups_and_a_launched_run_in_a_browser(small_home: Path, tmp_path: Path
         screenshot(session, pictures, "data-docs")
 
 
-def test_asset_pages_of_ten_thousand_golems_load_while_the_curator_derives(tmp_path: Path) -> None:
+def test_asset_pages_of_ten_thousand_golems_load_after_a_curator_run(tmp_path: Path) -> None:
     root, log = large_home(tmp_path / "home").root, tmp_path / "ui.log"
     groups = {spec.group_name for spec in defs.resolve_all_asset_specs()}
     with dagster_ui(root, log) as url, browser(tmp_path) as session:
