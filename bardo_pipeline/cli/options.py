@@ -67,9 +67,7 @@ Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 def _checked_name(name: str) -> str:
     if not 0 < len(name) <= _NAME_CHARACTERS_MAX:
-        raise ConfigError(
-            f"a name has 1 to {_NAME_CHARACTERS_MAX} characters, not {len(name):,}: give an id or an owner"
-        )
+        raise ConfigError(f"a name has 1 to {_NAME_CHARACTERS_MAX} characters, not {len(name):,}: give another")
     return name
 
 

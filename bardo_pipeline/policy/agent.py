@@ -321,8 +321,7 @@ class DyingPolicy(Operational):
         24.0, "hours without a tick after which an observer declares a death (ours)", le=876_600
     )
     silence_grace_minutes: Count = setting(
-        60,
-        "minutes after the recording of a golem's last event in which it is not silent: more may be on the way (ours)",
+        60, "minutes after its birth or last record was recorded in which a golem is not silent (ours)"
     )
     silence_clock: Literal["market", "wall"] = setting(
         "market", "measured by the newest event of the golem's market, or by the wall clock (ours)"

@@ -2,8 +2,8 @@
 
 A declaration is a function of the log, so two observers declare equal events; a recorded death is kept. Gaps let the
 curator close the remaining cycles. In event time two other golems and the recording clock witness a silence, so that no
-clock of a single golem declares another dead. A golem whose history arrives late is not silent: its last event was
-recorded lately, or records of it wait in the spool.
+clock of a single golem declares another dead. A golem whose history arrives late is not silent: its birth or last
+record was recorded lately, or records of it wait in the spool.
 Source: INH-2; architecture ("death (by silence, too)"); MEM ("No golem dies silent").
 """
 

@@ -11,8 +11,7 @@ Source: EV-4.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -113,14 +112,18 @@ def waiting_files(home: Home, golems: Iterable[str]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for name in waiting(home) if quoted else ():
         for path in (home.spool / TAKING / name, home.spool / name):
-            with suppress(FileNotFoundError), path.open("rb") as file:
-                if name.name.endswith(ARROW):
-                    named |= dict.fromkeys(quoted.keys() - named.keys(), name)
-                elif os.fstat(file.fileno()).st_size:
-                    with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                        found = [golem for golem, word in quoted.items() if content.find(word) >= 0]
-                    named = dict.fromkeys(found, name) | named
+            with suppress(FileNotFoundError):  # it lies in one of them, until it is taken
+                for golem in quoted if name.name.endswith(ARROW) else _found(path, quoted):
+                    named.setdefault(golem, name)
     return named
+
+
+def _found(path: Path, words: Mapping[str, bytes]) -> list[str]:
+    """Return the keys of the words that a file contains."""
+    if not path.stat().st_size:  # an empty file cannot be mapped
+        return []
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return [key for key, word in words.items() if content.find(word) >= 0]
 
 
 def never_taken(home: Home) -> list[Path]:
