@@ -17,6 +17,7 @@ from assets import (
     marts,
     memory,
     owner_views,
+    upkeep,
 )
 from assets.resources import HomeResource
 from bardo_pipeline.storage.home import owner_of_environment
@@ -38,7 +39,6 @@ from jobs.home_jobs import (
 )
 from jobs.schedules import (
     dreams_every_four_hours,
-    every_hour,
     every_night,
     every_quarter_hour,
     every_ten_minutes,
@@ -55,6 +55,7 @@ from sensors.home_sensors import (
     notices_waiting,
     runs_failed,
     successions_due,
+    upkeep_due,
     writers_outrun_the_drainer,
 )
 
@@ -85,6 +86,9 @@ def whole_home() -> dg.Definitions:
             legacy.shelve,
             legacy.thanatopsis,
             marts.warehouse,
+            upkeep.maintenance,
+            upkeep.verification,
+            upkeep.drift,
         ],
         asset_checks=dg.load_asset_checks_from_modules([checks]),
         jobs=[
@@ -106,7 +110,6 @@ def whole_home() -> dg.Definitions:
         schedules=[
             every_ten_minutes,
             every_quarter_hour,
-            every_hour,
             dreams_every_four_hours,
             proposals_every_four_hours,
             every_night,
@@ -123,6 +126,7 @@ def whole_home() -> dg.Definitions:
             notices_waiting,
             successions_due,
             runs_failed,
+            upkeep_due,
         ],
         resources={"home": HomeResource()},
         executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds

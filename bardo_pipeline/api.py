@@ -19,12 +19,12 @@ from bardo_pipeline.cli.fleet.run_command import RunSettings, go
 from bardo_pipeline.clock import utc_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import derive_home
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.event_stream.watch import watch as _watch
 from bardo_pipeline.derivation.memory.ask import ask as _ask
 from bardo_pipeline.derivation.memory.ask import golem_moment
 from bardo_pipeline.derivation.memory.free_texts import Stored, TextsFound, store_texts
 from bardo_pipeline.derivation.memory.free_texts import search_texts as _search_texts
-from bardo_pipeline.derivation.memory.golem_advice import advice_of
 from bardo_pipeline.derivation.memory.search import search as _search
 from bardo_pipeline.derivation.memory.search import search_table
 from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
@@ -34,6 +34,7 @@ from bardo_pipeline.events.experience.stored_text import SORTS, stored_text
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.stream.catalogue import GolemEvent
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.advice import Advice
@@ -323,7 +324,8 @@ def advice(home: Home | Path | str, golem_id: str) -> Advice:
     'search'
     """
     with _opened(home) as context:
-        return advice_of(context, golem_id)
+        as_of, entries = golem_moment(context, golem_id).situation.at_us, known_entries(context, [golem_id])
+        return Advice.of(entries, confidence_of(entries, as_of, context.policy.decay))
 
 
 def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) -> list[Holding]:

@@ -1,11 +1,9 @@
 """Jobs: one step each that keeps a home, and jobs over assets. A second run of an asset job finds nothing to do."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 import dagster as dg
 
@@ -15,30 +13,22 @@ from assets.log import LOG, QUARANTINE
 from assets.metadata import markdown_table
 from assets.resources import DERIVE, INTAKE, READ, LazyStores
 from assets.retries import retried
+from assets.upkeep import drift, maintenance, verification
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
 from bardo_pipeline.derivation.death.owner_notices import webhook_of
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.death.testament_phrasing import phrase_all_testaments
-from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.incremental.retraction_tracking import pending_retraction_count
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
 from bardo_pipeline.derivation.succession.succeed import run_due_successions
 from bardo_pipeline.derivation.versions.rebuild import rebuild
-from bardo_pipeline.errors import CustodyError, FingerprintMismatch
+from bardo_pipeline.errors import FingerprintMismatch
 from bardo_pipeline.gateway.model_request import MODEL, ModelSettings
-from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.operations.retention import disk_bytes
-from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.tools.due_consolidations import consolidate_due
 from bardo_pipeline.tools.memory_gate import MemoryGate
-from bardo_pipeline.visible_text import visible
 from jobs.run_notices import post_run, unposted_runs
-
-_FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-_PAGE = 500  # runs in one query of Dagster's storage
 
 
 def _job(step: str, pool: str, description: str) -> Callable[[Callable[..., None]], dg.JobDefinition]:
@@ -49,86 +39,6 @@ def _job(step: str, pool: str, description: str) -> Callable[[Callable[..., None
         return dg.GraphDefinition(run.__name__, node_defs=[op], description=description).to_job()
 
     return decorate
-
-
-@_job(
-    "embed_the_references",
-    READ,
-    "Embed the twenty reference texts and compare the vectors with the recorded ones: distance, "
-    "neighbours, variance of lengths. Records the verdict and fails if it is critical; no vectors are made until the "
-    "model is restored. `bardo drift --check` does the same.",
-)
-def drift_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Embed the reference texts, compare, and record the verdict. Raises dg.Failure if it is critical."""
-    stores = home.stores
-    drift = check_drift(stores, now=home.now()).drift
-    metadata: dict[str, Any] = asdict(drift) | {
-        "says": "; ".join(drift.says) or "as on record",
-        "embedder": str(stores.embedder.identity),
-    }
-    if drift.verdict == "critical":
-        cure = "restore the model and run this job again, or run `bardo reembed`"
-        why = f"{metadata['says']}; {suspect_count(stores):,} vectors were made since the last passed check: {cure}"
-        raise dg.Failure(f"the model has drifted: {why}", metadata=metadata)
-    context.add_output_metadata(metadata)
-
-
-@dg.op(pool=DERIVE, out=dg.Out(dg.Nothing))
-@retried
-def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Compact, move, trim and prune. Raises CustodyError if a file of the log differs from its recorded hash."""
-    stores = home.stores
-    before = disk_bytes(stores.home.root)
-    report = tend(stores.home, stores.log, stores.policy, now=home.now())
-    context.add_output_metadata(
-        {
-            "done": markdown_table([asdict(step) for step in report.steps]),
-            "rows_rewritten": sum(step.rows for step in report.steps),
-            "files_before": sum(step.files_before for step in report.steps),
-            "files_after": sum(step.files_after for step in report.steps),
-            "disk_bytes_before": before,
-            "disk_bytes_after": disk_bytes(stores.home.root),
-        }
-    )
-    if report.damaged:
-        first, why = next(iter(report.damaged.items()))
-        raise CustodyError(f"{len(report.damaged)} damaged files were skipped; {first}: {why}")
-
-
-@dg.op(pool=DERIVE, ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-@retried
-def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Delete Dagster's oldest finished runs beyond the policy's maximum, with their events and logs."""
-    runs_max, deleted = home.stores.policy.care.dagster_runs_max, 0
-    for run_id in reversed(list(_runs_beyond(context.instance, runs_max))):
-        context.instance.delete_run(run_id)
-        context.instance.compute_log_manager.delete_logs(prefix=[run_id])
-        # Dagster empties the SQLite file of a run's events, but keeps it.
-        for file in (Path(context.instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
-            file.unlink()
-        deleted += 1
-    context.add_output_metadata({"runs_forgotten": deleted, "runs_kept_max": runs_max})
-
-
-def _runs_beyond(instance: dg.DagsterInstance, runs_max: int) -> Iterator[str]:
-    """Yield the ids of finished runs older than the newest `runs_max`, newest first."""
-    cursor, seen = None, 0
-    while page := instance.get_runs(dg.RunsFilter(statuses=_FINISHED), cursor=cursor, limit=_PAGE):
-        for run in page:
-            seen += 1
-            if seen > runs_max:
-                yield run.run_id
-        cursor = page[-1].run_id
-
-
-@dg.job(
-    description="Compact the log's files, clustered by golem and tick; move ticks past the lookback to the cold tier; "
-    "trim Delta's log; prune rebuildable files to their quota; delete old Dagster runs. Changes no row. A second run "
-    "finds nothing to do. `bardo maintain` does the same.",
-)
-def maintenance_job() -> None:
-    """Maintain the home, then Dagster's run storage."""
-    delete_old_runs(after=maintain_home())
 
 
 @_job(
@@ -204,33 +114,6 @@ def notices_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStore
     except OSError as error:
         context.log.warning(f"the webhook did not take the notice of a failed run: {error}")
     context.add_output_metadata(metadata | {"runs_waiting": len(unposted_runs(context.instance))})
-
-
-@_job(
-    "verify_home",
-    READ,
-    "Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
-    "`bardo verify` does the same.",
-)
-def verification_job(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Verify chains, signatures, tables, journals and bundles. Raises dg.Failure with the first break."""
-    report = verify(Home.open(home.root))
-    breaks = [
-        {"kind": broken.kind, "count": report.counts[broken.kind], "first": broken.sentence()}
-        for broken in report.breaks
-    ]
-    metadata: dict[str, Any] = {
-        "digest": report.digest,
-        **{name.replace(" ", "_"): value for name, value in report.facts.items()},
-        "breaks": markdown_table(breaks),
-        "files": list(report.files),
-        "gaps": markdown_table([gap._asdict() for gap in report.gaps]),
-    }
-    if not report.clean:
-        cure = "run `bardo verify`, and restore the altered files from a backup"
-        why = visible(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}")
-        raise dg.Failure(why, metadata=metadata)
-    context.add_output_metadata(metadata)
 
 
 @dg.op(pool=INTAKE, out=dg.Out(dg.Nothing))
@@ -344,6 +227,11 @@ marts_job = dg.define_asset_job(
     selection=_LOG | dg.AssetSelection.groups("marts") | dg.AssetSelection.checks(only_passed_bundles_are_published),
     description="Build the marts, unless a published bundle fails its check. The curator and death jobs end with the "
     "same; the sensor `marts_behind` requests this job for what they did not build.",
+)
+
+maintenance_job, verification_job, drift_job = (
+    dg.define_asset_job(f"{asset.key.path[-1]}_job", [asset], description=asset.descriptions_by_key[asset.key])
+    for asset in (maintenance, verification, drift)
 )
 
 spool_job = dg.define_asset_job(

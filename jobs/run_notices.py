@@ -20,7 +20,7 @@ def post_run(instance: dg.DagsterInstance, run: dg.DagsterRun, url: str) -> None
     failures = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE)
     error = next((entry.get_dagster_event().message for entry in reversed(failures)), None)
     notice = {
-        "job": run.job_name,
+        "job": _name_of(run),
         "run_id": run.run_id,
         "error": visible(error or ""),
         "why": run.tags.get(WHY_TAG),
@@ -32,6 +32,13 @@ def post_run(instance: dg.DagsterInstance, run: dg.DagsterRun, url: str) -> None
         raise
     if _TAG in run.tags:
         instance.add_run_tags(run.run_id, {_TAG: _TAKEN})
+
+
+def _name_of(run: dg.DagsterRun) -> str:
+    """Return the job of a run, or its assets if an automation condition requested it."""
+    keys = run.asset_selection or ()
+    is_unnamed = run.job_name.startswith("__")
+    return ", ".join(sorted(key.to_user_string() for key in keys)) if is_unnamed else run.job_name
 
 
 def unposted_runs(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:

@@ -1,4 +1,4 @@
-"""Schedules of the curator, dream, consolidation, maintenance, verification, proposal and drift jobs."""
+"""Schedules of the curator, dream, consolidation, verification, proposal and drift jobs."""
 
 import os
 from collections.abc import Callable
@@ -61,12 +61,6 @@ def every_ten_minutes(home: LazyStores) -> Decision:
     return (
         dg.SkipReason("no cycle closed since the last run") if pending is None else _run(home_jobs.curator_job, pending)
     )
-
-
-@scheduled(home_jobs.maintenance_job, "25 * * * *", "Every hour, between two runs of the curator.")
-def every_hour(home: LazyStores) -> Decision:
-    """Maintain the home."""
-    return _run(home_jobs.maintenance_job, f"the log is at version {home.stores.log.version}")
 
 
 @scheduled(

@@ -3,6 +3,7 @@
 Each asks at every look what is due. A run request carries its reason as a tag."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -274,6 +275,19 @@ def writers_outrun_the_drainer(
         raise BackpressureError("; ".join(fault.says for fault in overruns))
     depth = sum(journal.depth.bytes for journal in health.journals)
     return dg.SkipReason(f"{len(health.journals)} journals hold {depth:,} bytes that are not in the log yet")
+
+
+# Dagster's own use of an option, each time it copies the sensor; the version is locked.
+warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
+
+upkeep_due = dg.AutomationConditionSensorDefinition(
+    "upkeep_due",
+    target=dg.AssetSelection.groups("upkeep"),
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Requests the maintenance every hour if a run saw the log grow since the last one, and each night. "
+    "A maintenance that failed is requested again an hour later.",
+)
 
 
 def _report_change(instance: dg.DagsterInstance, result: dg.AssetCheckResult) -> None:

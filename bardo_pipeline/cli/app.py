@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 
+from rich.markup import escape
 from typer import Typer
 from typer.main import get_command
 
 from bardo_pipeline.cli.options import with_shared_options
-from bardo_pipeline.cli.output.exit_codes import run_to_exit
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.cli.output.tables import err, use_lossy_streams
+from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.storage.home import typed_disk_errors
 
 _HELP = "The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick."
 
@@ -117,17 +119,19 @@ def command(first: str | None = None) -> Callable[..., object]:
 
 
 def main() -> None:
-    """Run the command line; print a BardoError as one line and exit 2."""
+    """Run the command line; print a BardoError, or an error of the disk, as one line and exit 2."""
     first = next((word for word in sys.argv[1:2] if any(word in names for names in _MODULES.values())), None)
-
-    def checked() -> None:
-        _check_utf8(sys.argv[1:])
-        run = command(first)
-        gc.freeze()  # the objects of imports stay; `entry` disabled the collector before it made them
-        gc.enable()
-        run(prog_name="bardo")
-
-    run_to_exit(checked)
+    use_lossy_streams()
+    try:
+        with typed_disk_errors():
+            _check_utf8(sys.argv[1:])
+            run = command(first)
+            gc.freeze()  # the objects of imports stay; `entry` disabled the collector before it made them
+            gc.enable()
+            run(prog_name="bardo")
+    except BardoError as error:
+        err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)
 
 
 def _check_utf8(arguments: Sequence[str]) -> None:

@@ -33,8 +33,7 @@ from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of, successions_document
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.derivation.library.library_queries import library_document, library_item
-from bardo_pipeline.derivation.memory.answer_facts import answer_facts
-from bardo_pipeline.derivation.memory.ask import ask_grimoire, golem_moment, open_grimoire, text_vectors
+from bardo_pipeline.derivation.memory.ask import answer_facts, ask_grimoire, golem_moment, open_grimoire, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import similar_with_times
 from bardo_pipeline.derivation.memory.search import search, search_table
 from bardo_pipeline.derivation.reports.lethe_report import belief_rows, pheromone_rows

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import values_by_golem
-from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.ask import OpenGrimoire, golem_moment, open_grimoire
+from bardo_pipeline.derivation.memory.embed_texts import drift_warning
 from bardo_pipeline.derivation.memory.search import newest_event_time_us
 from bardo_pipeline.derivation.memory.shared_texts import open_texts
 from bardo_pipeline.errors import BackpressureError, BardoError, InputError, ServerError

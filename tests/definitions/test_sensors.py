@@ -267,23 +267,6 @@ class TestMartsBehind:
         empty.log.record([death("g-1")], NOW)
         assert isinstance(look(marts_behind, empty.home.root, instance), dg.SkipReason)
 
-    def test_a_condition_on_a_data_version_would_forget_a_failed_run(self, instance: dg.DagsterInstance) -> None:
-        changed = dg.AutomationCondition.any_deps_match(dg.AutomationCondition.data_version_changed())
-
-        @dg.asset(deps=["table"], automation_condition=changed & ~dg.AutomationCondition.in_progress())
-        def mart() -> None:
-            raise OSError("the disk is full")
-
-        table, cursor, requested = dg.AssetSpec("table"), None, []
-        for version in ("1", "2", "2", "2"):
-            made = dg.AssetMaterialization("table", tags={"dagster/data_version": version})
-            instance.report_runless_asset_event(made)
-            looked = dg.evaluate_automation_conditions(dg.Definitions([table, mart]), instance, cursor=cursor)
-            cursor, requested = looked.cursor, [*requested, looked.total_requested]
-            if looked.total_requested:
-                assert not dg.materialize([mart], instance=instance, raise_on_error=False).success
-        assert requested == [0, 1, 0, 0], "ADR 0108"
-
     @pytest.mark.full
     def test_a_death_whose_run_ended_before_the_marts_reaches_them(
         self, brief_home: Path, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch

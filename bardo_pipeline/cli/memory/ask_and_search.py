@@ -16,10 +16,9 @@ from bardo_pipeline.cli.output.answers import show_hits, show_warning
 from bardo_pipeline.cli.output.rendering import show_report
 from bardo_pipeline.cli.output.tables import err, out, print_json, print_table, progress_bar, say, spinner
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.answer_facts import answer_facts, drift_warning
-from bardo_pipeline.derivation.memory.ask import ask, golem_moment
+from bardo_pipeline.derivation.memory.ask import answer_facts, ask, golem_moment
 from bardo_pipeline.derivation.memory.derive_episodes import similar_with_times
-from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspect_count
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, drift_warning, suspect_count
 from bardo_pipeline.derivation.memory.search import newest_event_time_us, search, search_table
 from bardo_pipeline.derivation.versions.embedder_migration import reembed
 from bardo_pipeline.errors import ConfigError

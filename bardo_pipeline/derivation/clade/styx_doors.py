@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.clade.share_entries import parcel_of_entry
 from bardo_pipeline.derivation.clade.styx_budget import able_to_pay
-from bardo_pipeline.derivation.clade.styx_layers import LAYERS, Found, StyxQuestion, best, found_in, moment_of
+from bardo_pipeline.derivation.clade.styx_layers import LAYERS, Found, StyxQuestion, best, moment_of
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_entry, grimoire_of
@@ -253,16 +253,6 @@ def _price(refusals: dict[StyxLayer, str | None], policy: Policy) -> int:
     """Return the price of a question: that of one query if it asks siblings or strangers."""
     is_shared = any(refusals[layer] is None for layer in _ASKED_FOR_PAY)
     return policy.clade.query_micros * is_shared
-
-
-def ask_layers(context: DerivationContext, query: OpenQuery, *, now: datetime) -> dict[str, Any]:
-    """Ask the layers of a query one after the other and return the answer of the read door."""
-    found = [
-        one
-        for layer in query.layers
-        for one in found_in(context, layer, query.question, archives=query.archives, now=now)
-    ]
-    return query.document(found)
 
 
 def receipt_document(receipt: Receipt) -> dict[str, Any]:

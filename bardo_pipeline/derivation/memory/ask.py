@@ -36,7 +36,7 @@ from bardo_pipeline.retrieval.credit_totals import Uses
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.insight_votes import insight_entries
 from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf, Grimoire
-from bardo_pipeline.retrieval.scoring import CLADE, VAULT
+from bardo_pipeline.retrieval.scoring import CLADE, FACTORS, VAULT, weights_of
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
 
 _STOOD = (
@@ -332,3 +332,18 @@ def text_vectors(context: DerivationContext, texts: pa.ChunkedArray, now: dateti
     rows = known["vector"].combine_chunks().take(index)
     matrix = rows.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(distinct), -1)
     return matrix, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def answer_facts(moment: GolemMoment, answer: Answer, policy: Policy) -> dict[str, Any]:
+    """Return golem, situation, weights and time of an answer. Its keys are stable; the hits are another table."""
+    return {
+        "golem_id": moment.golem_id,
+        "died_at_tick": moment.died_at_tick,
+        "situation": dict(vars(moment.situation)),
+        "decision": dict(vars(answer.decision)),
+        "contrarian": answer.contrarian,
+        "awake": answer.awake,
+        "asleep": answer.asleep,
+        "as_of": dict(vars(moment.as_of)),
+        "weights": dict(zip(FACTORS, weights_of(policy.retrieval), strict=True)),
+    }

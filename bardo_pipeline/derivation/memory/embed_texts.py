@@ -145,6 +145,17 @@ def pausing_check(context: DerivationContext) -> Checked | None:
     return check if check is not None and check.drift.verdict == "critical" else None
 
 
+def drift_warning(context: DerivationContext) -> str | None:
+    """Return the warning below an answer if the last check of the embedding model was critical; None if not."""
+    failed_check = pausing_check(context)
+    if failed_check is None:
+        return None
+    return (
+        f"{context.embedder_name} had drifted from its recorded vectors at the last check "
+        f"({failed_check.at:%Y-%m-%d %H:%M}): similarities here are unreliable; `bardo drift` shows details."
+    )
+
+
 def suspect_count(context: DerivationContext) -> int:
     """Return the number of vectors recorded after the last healthy check if the newest one is critical, else 0."""
     if pausing_check(context) is None:

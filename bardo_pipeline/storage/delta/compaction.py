@@ -162,7 +162,7 @@ class Compaction:
     def _lacks_version(self, files: Sequence[StoredFile]) -> bool:
         """Whether a file may be of schema version 1, without the column `version`."""
         fresh = (absolute(self.table.path, f.path) for f in files if tier_of(f.path) == "fresh")
-        return self.table.by_version and any("version" not in pq.read_schema(path).names for path in fresh)
+        return self.table.by_version and not all(map(_has_version, fresh))
 
     def _versions_of(self, paths: Collection[str]) -> dict[str, int]:
         """Return the commit versions of these files, as far as the commits exist."""
@@ -272,3 +272,11 @@ def below(limits: Mapping[str, int]) -> Callable[[pa.Table], NDArray[np.bool_]]:
         return np.asarray(rows["tick"].to_numpy() <= ticks[np.asarray(place)])
 
     return is_below
+
+
+def _has_version(path: str) -> bool:
+    """Whether a file has the column `version`. True for a damaged file: reading its rows reports the damage."""
+    try:
+        return "version" in pq.read_schema(path).names
+    except (pa.ArrowException, OSError):
+        return True

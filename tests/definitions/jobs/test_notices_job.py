@@ -15,6 +15,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from jobs.run_notices import post_run
 from jobs.run_requests import FIRST_PAUSE, LONGEST_PAUSE
 from sensors.home_sensors import notices_waiting, runs_failed
 from tests.conftest import NOW, copy_home
@@ -125,3 +126,10 @@ def test_without_a_webhook_or_a_home_no_run_is_requested(
     monkeypatch.delenv("BARDO_WEBHOOK")
     assert look(at, instance) == "BARDO_WEBHOOK is not set"
     assert "BARDO_WEBHOOK" not in os.environ
+
+
+def test_the_notice_of_a_run_without_a_job_names_its_assets(instance: dg.DagsterInstance, hook: Hook) -> None:
+    hook.accepted_max = 1
+    asset = dg.AssetKey(["upkeep", "maintenance"])
+    post_run(instance, dg.DagsterRun("__ASSET_JOB", asset_selection=frozenset({asset})), hook.url)
+    assert [notice["job"] for notice in hook.taken] == ["upkeep/maintenance"]

@@ -12,7 +12,7 @@ import pytest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_night
-from tests.definitions.running import decision_of, run
+from tests.definitions.running import data_version, decision_of, materializations, run
 from tests.support.homes import tampered_homes
 
 
@@ -30,9 +30,9 @@ def root(kept: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
 @pytest.mark.row("P-3", "X-9")
 def test_the_verification_job_reports_digest_and_record_count(root: Path) -> None:
     result = run("verification_job", dg.DagsterInstance.ephemeral())
-    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
-    by_key = {name: value.value for name, value in output.step_output_data.metadata.items()}
-    assert by_key["digest"] == verify(Home.open(root)).digest
+    (made,) = materializations(result).values()
+    by_key = {name: value.value for name, value in made.metadata.items()}
+    assert by_key["digest"] == data_version(made) == verify(Home.open(root)).digest
     assert (by_key["records"], by_key["breaks"], by_key["files"]) == (33, "none", [])
 
 

@@ -18,7 +18,8 @@ from bardo_pipeline.derivation.clade.clade_exchange import exchange
 from bardo_pipeline.derivation.clade.clade_notes import notes_received
 from bardo_pipeline.derivation.clade.lethe_exchange import exchange_posts
 from bardo_pipeline.derivation.clade.styx_budget import styx_spending
-from bardo_pipeline.derivation.clade.styx_doors import OVER_BUDGET, WrittenWords, ask_layers, open_query, write_entry
+from bardo_pipeline.derivation.clade.styx_doors import OVER_BUDGET, WrittenWords, open_query, write_entry
+from bardo_pipeline.derivation.clade.styx_layers import found_in
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
@@ -77,7 +78,9 @@ def living(context: DerivationContext) -> list[str]:
 
 def asked(context: DerivationContext, golem_id: str, question: str = QUESTION, **wanted: Any) -> dict[str, Any]:
     wanted = {"count": 8, "confidence_min": 0.0} | wanted
-    return ask_layers(context, open_query(context, golem_id, question, now=NOW, **wanted), now=NOW)
+    query = open_query(context, golem_id, question, now=NOW, **wanted)
+    parts = [found_in(context, layer, query.question, archives=query.archives, now=NOW) for layer in query.layers]
+    return query.document([found for part in parts for found in part])
 
 
 def configure(context: DerivationContext, content: str) -> None:

@@ -20,10 +20,10 @@ from bardo_pipeline.cli.output import tables
 from bardo_pipeline.cli.output.answers import show_warning
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.memory.answer_facts import drift_warning
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import (
     check_drift,
+    drift_warning,
     pausing_check,
     recorded_vectors,
     suspect_count,

@@ -19,8 +19,7 @@ from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output import answers, tables
 from bardo_pipeline.cli.output.eval_report import make_output_folder
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, select_entries
-from bardo_pipeline.derivation.memory.answer_facts import answer_facts
-from bardo_pipeline.derivation.memory.ask import GolemMoment
+from bardo_pipeline.derivation.memory.ask import GolemMoment, answer_facts
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.market.synthetic import flat_market
