@@ -9,11 +9,13 @@ import resource
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive, read_bundle_files, unpack_archive
-from bardo_pipeline.errors import BundleError
+from bardo_pipeline.errors import BundleError, ToolError
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     EPISODES,
@@ -28,7 +30,10 @@ from bardo_pipeline.inheritance.bundle_files import (
     seal,
 )
 from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.tools.archives import read_archive
+from bardo_pipeline.tools.tool_call import ToolCall
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import POLICY, entry
 from tests.support.processes.bardo_command import bardo
@@ -166,6 +171,35 @@ def test_no_archive_takes_256_megabytes_of_memory(name: str, tmp_path: Path) -> 
     path.write_bytes(HEAVY[name]())
     assert path.stat().st_size < 65 * 2**20
     process = CONTEXT.Process(target=_peak_of_import, args=(str(path),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+LISTED: dict[str, bytes] = {"empty lists": b"[]", "short texts": '"é"'.encode(), "numbers": b"1.5"}
+
+
+def _peak_of_reading(path: str, policy: Policy) -> None:
+    """Exit with 1 unless the archive of a grimoire is refused within the limit of memory."""
+    home = SimpleNamespace(archives=Path(path).parent, archive_folder=Path)
+    context = SimpleNamespace(home=home, policy=policy, ownership=lambda: SimpleNamespace(golems={}))
+    low = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        read_archive(cast("ToolCall", SimpleNamespace(context=context, caller=SimpleNamespace(owner=None))), path)
+    except ToolError:
+        used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - low) * 1_024
+        os._exit(0 if used < MEMORY_MAX else 1)
+    os._exit(2)
+
+
+@pytest.mark.row("INH-7", "MEM-20")
+@pytest.mark.parametrize("unit", LISTED)
+def test_no_archive_of_a_grimoire_takes_256_megabytes_of_memory(unit: str, tmp_path: Path) -> None:
+    archive, policy = tmp_path / "grimoire.json", Policy()
+    count = (policy.tools.archive_bytes_max - 200) // len(LISTED[unit] + b",")
+    items = b",".join([LISTED[unit]] * count)
+    archive.write_bytes(b'{"content_hash":"","grimoire":{"episodes":[' + items + b"]}}")
+    process = CONTEXT.Process(target=_peak_of_reading, args=(str(archive), policy))
     process.start()
     process.join()
     assert process.exitcode == 0
