@@ -8,14 +8,23 @@ import os
 import resource
 import tarfile
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive, read_bundle_files, unpack_archive
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.bundle_archives import (
+    import_bundle,
+    pack_archive,
+    read_bundle_files,
+    unpack_archive,
+)
 from bardo_pipeline.errors import BundleError, ToolError
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     EPISODES,
@@ -34,6 +43,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.tools.archives import read_archive
 from bardo_pipeline.tools.tool_call import ToolCall
+from tests.conftest import NOW
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import POLICY, entry
 from tests.support.processes.bardo_command import bardo
@@ -211,6 +221,27 @@ def test_a_device_is_no_archive(path: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BundleError, match="no plain file"):
         read_bundle_files(tmp_path / path)
+
+
+@pytest.mark.row("INH-7", "X-9")
+def test_a_bundle_of_a_death_ahead_of_the_clock_is_refused_unless_the_events_of_the_home_lead_it(home: Home) -> None:
+    died_at, stores = NOW + timedelta(hours=1), DerivationContext.open(home.root)
+    bundle = bundle_of(entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True), died_at=died_at)
+    with pytest.raises(BundleError, match=r"died_at is .*, ahead of the clock and of the events of this home"):
+        import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)
+    assert stores.log.life().num_rows == 0, "else each later event of the home would carry this time"
+    assert not (home.bundles / bundle.bundle_hash).exists()
+    simulated = birth_at(died_at)
+    stores.log.record([simulated], NOW)
+    assert import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)[1]
+
+
+def birth_at(moment: datetime) -> LifeEvent:
+    payload = born(
+        lineage_id="g-2", generation=0, owner_id="owner-2", founding=Founding(), market="m", market_hash="-",
+        derivation_id="d", policy=POLICY,
+    )[1]  # fmt: skip
+    return life_event("g-2", moment, payload)
 
 
 def test_the_command_refuses_a_sparse_archive_in_one_line(home: Home, tmp_path: Path) -> None:
