@@ -76,14 +76,9 @@ class Spool:
             beginning = hashlib.sha256(file.read(_NAMED_BY_BYTES)).hexdigest()
             file.seek(0)
             ingest = FileIngest(
-                self._log,
-                self.quarantine,
-                self._policy.writer,
-                report=IngestReport(shown(name), path.stat().st_size),
-                owner=owner_of(shown(name)),
-                writer=f"spool/{beginning}",
-                taken_at=taken_at,
-            )
+                self._log, self.quarantine, self._policy.writer, report=IngestReport(shown(name), path.stat().st_size),
+                owner=owner_of(shown(name)), writer=f"spool/{beginning}", taken_at=taken_at,
+            )  # fmt: skip
             signatures = _signatures(path)
             if path.name.endswith(LIFE):
                 ingest.life(file, signatures)

@@ -202,16 +202,9 @@ class FileIngest:
         error = refusal.error
         reason, raw = self._seals.kept(error, refusal.golem_id, raw, sealing)
         return QuarantineItem(
-            source="spool",
-            file=self.report.file,
-            line=line,
-            golem_id=refusal.golem_id,
-            tick=refusal.tick,
-            error=type(error).__name__,
-            reason=reason,
-            raw=raw,
-            signature=signature,
-        )
+            source="spool", file=self.report.file, line=line, golem_id=refusal.golem_id, tick=refusal.tick,
+            error=type(error).__name__, reason=reason, raw=raw, signature=signature,
+        )  # fmt: skip
 
 
 def _parse(lines: Lines, are_reports: bool) -> tuple[Lines, Parsed, ExaminedLines]:
