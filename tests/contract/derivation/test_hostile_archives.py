@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_archives import (
@@ -39,8 +40,11 @@ from bardo_pipeline.inheritance.bundle_files import (
     seal,
 )
 from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
+from bardo_pipeline.inheritance.bundle_signature import signed, with_signature_file
+from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.tools.archives import read_archive
 from bardo_pipeline.tools.tool_call import ToolCall
 from tests.conftest import NOW
@@ -234,6 +238,21 @@ def test_a_bundle_of_a_death_ahead_of_the_clock_is_refused_unless_the_events_of_
     simulated = birth_at(died_at)
     stores.log.record([simulated], NOW)
     assert import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)[1]
+
+
+@pytest.mark.row("INH-7", "X-12")
+def test_a_bundle_that_a_stranger_signed_in_the_name_of_an_owner_is_not_that_owners(home: Home) -> None:
+    stranger = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    forged = with_signature_file(WHOLE, canonical(signed(WHOLE, "owner-2", stranger)))
+    public, stores = stranger.public_key().public_bytes_raw().hex(), DerivationContext.open(home.root)
+    OwnerKeys(home, stores.log).register("owner-1", public, NOW)
+    import_bundle(stores, dict(forged.files), public_key=None, now=NOW)
+    assert stores.life_fields("BundleImported", "owner_id")["owner_id"].to_pylist() == [None]
+    own = bundle_of(entry(about="v", kind="warning", sign=-1, is_anti_knowledge=True))
+    own = with_signature_file(own, canonical(signed(own, "owner-1", stranger)))
+    import_bundle(stores, dict(own.files), public_key=None, now=NOW)
+    owners = stores.life_fields("BundleImported", "owner_id")["owner_id"].to_pylist()
+    assert set(owners) == {None, "owner-1"}, "the key is registered for owner-1"
 
 
 def birth_at(moment: datetime) -> LifeEvent:
