@@ -220,4 +220,4 @@ class ToolsPolicy(Operational):
         1.645, "standard errors below the stated level from which intervals are too narrow (ours)"
     )
     consolidation_hours: Positive = setting(4.0, "hours between two automatic consolidations of a golem (TOOLS)")
-    archive_bytes_max: PositiveCount = setting(64 * 2**20, "largest archive that is read (ours)")
+    archive_bytes_max: PositiveCount = setting(2**23, "largest archive that is read, in 256 MB (ours)")

@@ -30,10 +30,11 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.birth_events import record_founder
-from bardo_pipeline.errors import AccessError, BardoError, ConfigError, ServerError, UnknownGolemError
+from bardo_pipeline.errors import AccessError, BardoError, ConfigError, RecordError, ServerError, UnknownGolemError
 from bardo_pipeline.events.custody.authority import NO_GOLEM
 from bardo_pipeline.events.life.clade_events import StyxLayer
 from bardo_pipeline.events.life.events import EVERY_GOLEM
+from bardo_pipeline.events.record.repeated_keys import check_keys
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.rhythm.heartbeat_state import Steer
 from bardo_pipeline.server import reading
@@ -544,10 +545,9 @@ async def _given(request: Request, model: type[P]) -> P:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ServerError(400, "JSONError", f"the body is no JSON ({error})", "send one JSON object") from None
+    document = _value(body)
+    if isinstance(document, ServerError):
+        raise document
     if not isinstance(document, dict):
         raise ServerError(400, "JSONError", "the body is no JSON object", "send one JSON object")
     return document
@@ -570,9 +570,12 @@ def _values(body: bytes, *, is_lines: bool) -> list[object]:
 
 def _value(text: bytes) -> object:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        return ServerError(400, "JSONError", f"the text is no JSON ({error})", "send JSON")
+        value = orjson.loads(text)
+        check_keys(text)
+    except (orjson.JSONDecodeError, RecordError, RecursionError) as error:
+        fact = str(error) if isinstance(error, RecordError) else f"the text is no JSON ({error})"
+        return ServerError(400, "JSONError", fact, "send JSON")
+    return value
 
 
 def _arrow_stream(table: pa.Table, fresh: dict[str, Any]) -> bytes:

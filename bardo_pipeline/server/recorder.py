@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from bardo_pipeline.errors import BardoError, JournalError, RecordError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.experience.reported_experience import fault_of, record_of
+from bardo_pipeline.events.record.repeated_keys import check_keys
 from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.storage.home import Home
@@ -201,8 +202,10 @@ def reports_in(body: bytes, *, is_lines: bool) -> list[ReportParameters]:
     for number, line in enumerate(lines, 1):
         try:
             reports.append(ReportParameters.model_validate_json(line))
-        except ValidationError as error:
-            raise RecordError(f"report {number}: {fault_of(error)}") from None
+            check_keys(line)
+        except (ValidationError, RecordError) as error:
+            fault = fault_of(error) if isinstance(error, ValidationError) else error
+            raise RecordError(f"report {number}: {fault}") from None
     if not reports:
         raise RecordError("the body has no report: send one as JSON, or one a line as application/x-ndjson")
     return reports

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 
 from bardo_pipeline.derivation.memory.free_texts import HeldText, texts_of_golem
 from bardo_pipeline.errors import ToolError
@@ -36,6 +36,7 @@ from bardo_pipeline.tools.strategies import newest_versions
 from bardo_pipeline.tools.tool_call import ToolCall, json_text, text_fact
 
 FORMAT = "bardo-grimoire/1"
+_PARTS_MAX = 250_000  # a parser takes memory in proportion to them; an episode has two
 _OF_ARCHIVE = "the archive holds a text that no home takes"
 
 
@@ -88,7 +89,7 @@ class ArchivedEpisode(Result):
     tool: Label | None = Field(None, description="Executed tool.")
     outcome: Json = Field(None, description="Outcome.")
     importance: Literal["routine", "notable", "critical", "emergency"] = Field(description="Retention tier.")
-    tags: tuple[Label, ...] = Field((), description="Tags.")
+    tags: Annotated[tuple[Label, ...], FailFast()] = Field((), description="Tags.")
     chain: Label | None = Field(None, description="Chain.")
     pair: Label | None = Field(None, description="Token pair.")
     session: Label | None = Field(None, description="Session of a conversation.")
@@ -117,8 +118,8 @@ class ArchivedStrategy(Result):
     version: int = Field(ge=1, description="Version in the exporting home.")
     parameters: Json = Field(description="Parameters.")
     description: Words = Field(description="Description.")
-    chains: tuple[Label, ...] = Field(description="Chains.")
-    token_pairs: tuple[Label, ...] = Field(description="Token pairs.")
+    chains: Annotated[tuple[Label, ...], FailFast()] = Field(description="Chains.")
+    token_pairs: Annotated[tuple[Label, ...], FailFast()] = Field(description="Token pairs.")
 
 
 class GrimoireArchive(Result):
@@ -127,9 +128,9 @@ class GrimoireArchive(Result):
     format: Literal["bardo-grimoire/1"] = Field(description="Format and its version.")
     golem_id: Label = Field(description="Golem whose grimoire it is.")
     exported_at: Moment = Field(description="Moment of the export.")
-    episodes: tuple[ArchivedEpisode, ...] = Field(description="Episodes in the order of their moments.")
-    insights: tuple[ArchivedInsight, ...] = Field(description="Insights, the most confident first.")
-    strategies: tuple[ArchivedStrategy, ...] = Field(description="Strategies by name.")
+    episodes: Annotated[tuple[ArchivedEpisode, ...], FailFast()] = Field(description="In the order of their moments.")
+    insights: Annotated[tuple[ArchivedInsight, ...], FailFast()] = Field(description="The most confident first.")
+    strategies: Annotated[tuple[ArchivedStrategy, ...], FailFast()] = Field(description="By name.")
 
 
 # export
@@ -232,13 +233,10 @@ def _import(call: ToolCall, arguments: ImportGrimoireArguments) -> ImportGrimoir
     archive = archive.model_copy(update={"insights": tuple(i for i in archive.insights if i.content not in held)})
     events = _imported_events(call, archive, arguments.import_confidence)
     fact = ArchiveImported(
-        content_hash=content_hash,
-        from_golem_id=archive.golem_id,
-        episode_count=len(archive.episodes),
-        insight_count=len(archive.insights),
-        strategy_count=len(archive.strategies),
+        content_hash=content_hash, from_golem_id=archive.golem_id, episode_count=len(archive.episodes),
+        insight_count=len(archive.insights), strategy_count=len(archive.strategies),
         confidence=arguments.import_confidence,
-    )
+    )  # fmt: skip
     summary = f"Imported {len(archive.episodes)} episodes, {len(archive.insights)} insights, "
     counts = call.record_events(
         [] if arguments.dry_run else [*events, call.event(fact)],
@@ -265,12 +263,13 @@ def read_archive(call: ToolCall, path: str) -> tuple[str, GrimoireArchive]:
     file = _readable(call, path)
     with file.open("rb") as opened:
         raw = opened.read(call.context.policy.tools.archive_bytes_max + 1)
-    if len(raw) > call.context.policy.tools.archive_bytes_max:
-        limit = call.context.policy.tools.archive_bytes_max
-        raise ToolError(f"{path} is larger than {limit:,} bytes: export fewer entries (min_confidence)")
+    limit = call.context.policy.tools.archive_bytes_max
+    if len(raw) > limit or raw.count(b"[") + raw.count(b"{") > _PARTS_MAX:
+        most = f"{limit:,} bytes, or than {_PARTS_MAX:,} lists and objects"
+        raise ToolError(f"{path} is larger than {most}: export fewer entries (min_confidence)")
     try:
         packed = orjson.loads(raw)
-        archive = GrimoireArchive.model_validate_json(orjson.dumps(packed["grimoire"]))
+        archive = GrimoireArchive.model_validate(packed["grimoire"])  # shares its texts; an error from JSON copies all
         stated_hash, content = packed["content_hash"], canonical(packed["grimoire"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise ToolError(f"{path} is no archive of a grimoire: name a file that memory_export_grimoire wrote") from None
@@ -313,21 +312,11 @@ def _imported_events(call: ToolCall, archive: GrimoireArchive, confidence: float
         )  # fmt: skip
         event = call.event(text, len(events))
         added = InsightManaged(
-            number=number,
-            insight_id=event.event_id,
-            operation="ADD",
-            content=insight.content,
-            category=category,
-            chain=insight.chain,
-            token_pair=insight.token_pair,
-            confidence=confidence * attenuation**insight.crossings,
-            source="import",
-            text_id=event.event_id,
-            structure=insight.structure,
-            evidence=(),
-            crossings=insight.crossings + 1,
-            reason=f"imported from golem {archive.golem_id}",
-        )
+            number=number, insight_id=event.event_id, operation="ADD", content=insight.content, category=category,
+            chain=insight.chain, token_pair=insight.token_pair, source="import", text_id=event.event_id,
+            confidence=confidence * attenuation**insight.crossings, structure=insight.structure, evidence=(),
+            crossings=insight.crossings + 1, reason=f"imported from golem {archive.golem_id}",
+        )  # fmt: skip
         events += [event, call.event(added, len(events))]
     events += [call.event(fact, len(events)) for fact in _imported_strategies(call, archive)]
     return events

@@ -110,8 +110,8 @@ def print_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], format: st
     if format == "json":
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     elif format == "csv":
-        cells = [[visible(value) if isinstance(value, str) else value for value in row] for row in rows]
-        csv.writer(sys.stdout).writerows([names, *cells])
+        cells = [[visible(value) if isinstance(value, str) else value for value in row] for row in (names, *rows)]
+        csv.writer(sys.stdout).writerows(cells)
     else:
         print_table(None, names, rows)
 

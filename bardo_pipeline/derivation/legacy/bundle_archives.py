@@ -11,15 +11,16 @@ import gzip
 import io
 import tarfile
 import zlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, is_whole, load_bundle, write_bundle
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
 from bardo_pipeline.events.life.events import life_event
-from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, Bundle
+from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, MANIFEST, Bundle
 from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.storage.home import replace_file
@@ -101,11 +102,15 @@ def import_bundle(
     """Inspect a bundle and import it into this home. Return it, and True if the home did not have its files.
 
     The files are durable before the event. Importing a recorded bundle again restores missing or damaged files.
-    public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature of any owner.
-    owner: the owner of an unsigned bundle, and the id of the secret that proves it; None without a proof.
-    Raises BundleError listing all faults.
+    public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature, which names an owner
+    only if this home has the key of that owner. owner: owner and id of the secret that proves it; None without a proof.
+    Raises BundleError listing all faults, also for a death that lies ahead of the clock and of this home's events.
     """
     bundle = inspected(files, context.policy.inheritance)
+    died_at = datetime.fromisoformat(bundle.manifest["died_at"])
+    ahead = timedelta(seconds=context.policy.writer.clock_ahead_seconds_max)  # a simulated market may lead the clock
+    if died_at - now > ahead and died_at - (last_event_time(context.whole) or now) > ahead:
+        raise BundleError(f"{MANIFEST}: died_at is {died_at}, ahead of the clock and of the events of this home")
     fault = signature_fault(bundle, public_key)
     signature = signature_of(bundle)
     if fault is not None and (public_key is not None or signature is not None):
@@ -115,17 +120,21 @@ def import_bundle(
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
             return bundle, not was_whole
-    owner_id, key_id = (signature["owner_id"], signature["key_id"]) if signature else owner or (None, None)
+    if signature is not None and (public_key is not None or _is_registered(context.whole, signature)):
+        owner = signature["owner_id"], signature["key_id"]
+    owner_id, key_id = owner or (None, None)
     payload = BundleImported(
-        bundle_hash=bundle.bundle_hash,
-        from_golem_id=bundle.golem_id,
-        owner_id=owner_id,
-        key_id=key_id,
+        bundle_hash=bundle.bundle_hash, from_golem_id=bundle.golem_id, owner_id=owner_id, key_id=key_id,
         entry_count=len(bundle.rows(ENTRIES)),
-    )
-    died_at = datetime.fromisoformat(bundle.manifest["died_at"])
+    )  # fmt: skip
     context.log.record([life_event(bundle.golem_id, died_at, payload)], now)
     return bundle, True
+
+
+def _is_registered(context: DerivationContext, signature: dict[str, str]) -> bool:
+    """Whether the key of a signature is registered for the owner that it names, as any key can sign any name."""
+    keys = context.life_fields("OwnerKeyRegistered", "owner_id", "public_key").to_pylist()
+    return any(all(key[name] == signature[name] for name in ("owner_id", "public_key")) for key in keys)
 
 
 def _decompress(content: bytes) -> bytes:

@@ -334,7 +334,7 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     yield from _above(
         "spool.untaken", health.untaken.oldest_seconds or 0, limits.spool_seconds_max,
         f"{health.untaken.files} files in the spool are never taken, such as {health.untaken.oldest}: only *.jsonl and "
-        "*.arrow in spool/ or spool/GOLEM/ are; give it such a name, or remove it",
+        "*.arrow in spool/ or spool/GOLEM/ are, with plain signatures; name it so, or remove it",
     )  # fmt: skip
     yield from _above(
         "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from msgspec import UNSET
 from pydantic import BaseModel
 
+from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 
@@ -29,6 +30,12 @@ def repeated_key(text: bytes) -> str | None:
 
     json.loads(text, object_pairs_hook=note)
     return repeated[0] if repeated else None
+
+
+def check_keys(text: bytes) -> None:
+    """Raise RecordError if an object of this valid JSON has a key twice."""
+    if (key := repeated_key(text)) is not None:
+        raise RecordError(f"an object has the key {key!r} twice: send each key once")
 
 
 def repeated_record_key(line: bytes, record: Any) -> str | None:

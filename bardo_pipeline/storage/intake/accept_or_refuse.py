@@ -29,7 +29,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.authority import Proof
 from bardo_pipeline.events.custody.hash_chain import Payloads, Signature, content_of
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.events.record.repeated_keys import repeated_key
+from bardo_pipeline.events.record.repeated_keys import check_keys
 from bardo_pipeline.events.record.validate import Examined, examine
 from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
@@ -233,8 +233,7 @@ def life_event_of(line: bytes) -> LifeEvent:
         fields = from_json(line, allow_inf_nan=False)
         if not isinstance(fields, dict):
             raise RecordError("the line is no JSON object")
-        if (key := repeated_key(line)) is not None:
-            raise RecordError(f"an object has the key {key!r} twice: send each key once")
+        check_keys(line)
         event = LifeEvent.model_validate_json(orjson.dumps({"event_id": "none given", **fields}), strict=True)
     except ValidationError as error:
         raise RecordError(sentence_of(error)) from error

@@ -32,6 +32,7 @@ Source = Literal["spool", "journal"]
 Ruling = Literal["retried", "dropped"]
 
 _LOCK = "quarantine"
+_SIGNATURES_BYTES_MAX = 2**24
 _READ_BYTES = 2**20
 _LOADED_BYTES = 64 * 2**20
 _SHOWN = 8
@@ -179,7 +180,7 @@ class Quarantine:
         """Store the content of a file with `keep`, and its file of signatures if it exists."""
         with path.open("rb") as file:
             kept = self.keep(iter(lambda: file.read(_READ_BYTES), b""))
-        if signatures.exists():
+        if signatures.exists() and signatures.stat().st_size <= _SIGNATURES_BYTES_MAX:  # else no retry could use them
             replace_file(self.signatures_of(kept), signatures.read_bytes())
         return kept
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.experience.reported_experience import TimedReport, fault_of, record_of_report
-from bardo_pipeline.events.record.repeated_keys import repeated_key
+from bardo_pipeline.events.record.repeated_keys import check_keys
 from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, claims_of, read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 
@@ -21,8 +21,7 @@ def record_line(line: bytes) -> bytes:
         report = TimedReport.model_validate_json(line)
     except ValidationError as error:
         raise RecordError(fault_of(error)) from None
-    if (key := repeated_key(line)) is not None:
-        raise RecordError(f"an object has the key {key!r} twice: send each key once")
+    check_keys(line)
     return record_of_report(report).model_dump_json().encode()
 
 

@@ -11,6 +11,7 @@ Source: EV-4.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -75,14 +76,9 @@ class Spool:
             beginning = hashlib.sha256(file.read(_NAMED_BY_BYTES)).hexdigest()
             file.seek(0)
             ingest = FileIngest(
-                self._log,
-                self.quarantine,
-                self._policy.writer,
-                report=IngestReport(shown(name), path.stat().st_size),
-                owner=owner_of(name.as_posix()),
-                writer=f"spool/{beginning}",
-                taken_at=taken_at,
-            )
+                self._log, self.quarantine, self._policy.writer, report=IngestReport(shown(name), path.stat().st_size),
+                owner=owner_of(shown(name)), writer=f"spool/{beginning}", taken_at=taken_at,
+            )  # fmt: skip
             signatures = _signatures(path)
             if path.name.endswith(LIFE):
                 ingest.life(file, signatures)
@@ -137,8 +133,14 @@ def never_taken(home: Home) -> list[Path]:
 def _files(folder: Path) -> list[Path]:
     top = children(folder)
     paths = [*top, *(path for golem in top for path in children(golem))]
-    plain = (path.relative_to(folder) for path in paths if path.is_file() and not path.is_symlink())
+    plain = (path.relative_to(folder) for path in paths if _is_plain(path))
     return sorted(filter(_is_offered, plain), key=lambda name: (not name.name.endswith(LIFE), name))
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether a file and its signatures, if it has any, are plain: a pipe has no end, and a link names other files."""
+    files = [path, *filter(os.path.lexists, [_signatures(path)])]
+    return all(file.is_file() and not file.is_symlink() for file in files)
 
 
 def _is_offered(name: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 
@@ -77,18 +78,18 @@ def slice_signatures(path: Path) -> dict[int, dict[str, Signature]]:
     signatures: dict[int, dict[str, Signature]] = {}
     if not path.exists():
         return signatures
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            fields = orjson.loads(line)
-            golem_id, batch = str(fields["golem_id"]), int(fields.get("batch", 0))
-            signature = Signature(_key_id(fields["key_id"]), _value(fields["signature"].encode()))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SignatureError(
-                f"line {number} of the signatures is no object with golem_id, key_id, signature (base64) and batch"
-            ) from error
-        signatures.setdefault(batch, {})[golem_id] = signature
+    with path.open("rb") as file:
+        for number, line in enumerate(iter(partial(_bounded_line, file), b""), 1):
+            if not line.strip():
+                continue
+            try:
+                fields = orjson.loads(line)
+                golem_id, batch = str(fields["golem_id"]), int(fields.get("batch", 0))
+                signature = Signature(_key_id(fields["key_id"]), _value(fields["signature"].encode()))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                named = "golem_id, key_id, signature (base64) and batch"
+                raise SignatureError(f"line {number} of the signatures is no object with {named}") from error
+            signatures.setdefault(batch, {})[golem_id] = signature
     return signatures
 
 

@@ -8,12 +8,24 @@ import os
 import resource
 import tarfile
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive, read_bundle_files, unpack_archive
-from bardo_pipeline.errors import BundleError
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.bundle_archives import (
+    import_bundle,
+    pack_archive,
+    read_bundle_files,
+    unpack_archive,
+)
+from bardo_pipeline.errors import BundleError, ToolError
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     EPISODES,
@@ -28,7 +40,14 @@ from bardo_pipeline.inheritance.bundle_files import (
     seal,
 )
 from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
+from bardo_pipeline.inheritance.bundle_signature import signed, with_signature_file
+from bardo_pipeline.inheritance.canonical_json import canonical
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
+from bardo_pipeline.tools.archives import read_archive
+from bardo_pipeline.tools.tool_call import ToolCall
+from tests.conftest import NOW
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import POLICY, entry
 from tests.support.processes.bardo_command import bardo
@@ -171,12 +190,77 @@ def test_no_archive_takes_256_megabytes_of_memory(name: str, tmp_path: Path) -> 
     assert process.exitcode == 0
 
 
+LISTED: dict[str, bytes] = {"empty lists": b"[]", "short texts": '"é"'.encode(), "numbers": b"1.5"}
+
+
+def _peak_of_reading(path: str, policy: Policy) -> None:
+    """Exit with 1 unless the archive of a grimoire is refused within the limit of memory."""
+    home = SimpleNamespace(archives=Path(path).parent, archive_folder=Path)
+    context = SimpleNamespace(home=home, policy=policy, ownership=lambda: SimpleNamespace(golems={}))
+    low = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        read_archive(cast("ToolCall", SimpleNamespace(context=context, caller=SimpleNamespace(owner=None))), path)
+    except ToolError:
+        used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - low) * 1_024
+        os._exit(0 if used < MEMORY_MAX else 1)
+    os._exit(2)
+
+
+@pytest.mark.row("INH-7", "MEM-20")
+@pytest.mark.parametrize("unit", LISTED)
+def test_no_archive_of_a_grimoire_takes_256_megabytes_of_memory(unit: str, tmp_path: Path) -> None:
+    archive, policy = tmp_path / "grimoire.json", Policy()
+    count = (policy.tools.archive_bytes_max - 200) // len(LISTED[unit] + b",")
+    items = b",".join([LISTED[unit]] * count)
+    archive.write_bytes(b'{"content_hash":"","grimoire":{"episodes":[' + items + b"]}}")
+    process = CONTEXT.Process(target=_peak_of_reading, args=(str(archive), policy))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
 @pytest.mark.row("INH-7")
 @pytest.mark.parametrize("path", ["/dev/zero", "pipe"])
 def test_a_device_is_no_archive(path: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BundleError, match="no plain file"):
         read_bundle_files(tmp_path / path)
+
+
+@pytest.mark.row("INH-7", "X-9")
+def test_a_bundle_of_a_death_ahead_of_the_clock_is_refused_unless_the_events_of_the_home_lead_it(home: Home) -> None:
+    died_at, stores = NOW + timedelta(hours=1), DerivationContext.open(home.root)
+    bundle = bundle_of(entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True), died_at=died_at)
+    with pytest.raises(BundleError, match=r"died_at is .*, ahead of the clock and of the events of this home"):
+        import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)
+    assert stores.log.life().num_rows == 0, "else each later event of the home would carry this time"
+    assert not (home.bundles / bundle.bundle_hash).exists()
+    simulated = birth_at(died_at)
+    stores.log.record([simulated], NOW)
+    assert import_bundle(stores, dict(bundle.files), public_key=None, now=NOW)[1]
+
+
+@pytest.mark.row("INH-7", "X-12")
+def test_a_bundle_that_a_stranger_signed_in_the_name_of_an_owner_is_not_that_owners(home: Home) -> None:
+    stranger = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    forged = with_signature_file(WHOLE, canonical(signed(WHOLE, "owner-2", stranger)))
+    public, stores = stranger.public_key().public_bytes_raw().hex(), DerivationContext.open(home.root)
+    OwnerKeys(home, stores.log).register("owner-1", public, NOW)
+    import_bundle(stores, dict(forged.files), public_key=None, now=NOW)
+    assert stores.life_fields("BundleImported", "owner_id")["owner_id"].to_pylist() == [None]
+    own = bundle_of(entry(about="v", kind="warning", sign=-1, is_anti_knowledge=True))
+    own = with_signature_file(own, canonical(signed(own, "owner-1", stranger)))
+    import_bundle(stores, dict(own.files), public_key=None, now=NOW)
+    owners = stores.life_fields("BundleImported", "owner_id")["owner_id"].to_pylist()
+    assert set(owners) == {None, "owner-1"}, "the key is registered for owner-1"
+
+
+def birth_at(moment: datetime) -> LifeEvent:
+    payload = born(
+        lineage_id="g-2", generation=0, owner_id="owner-2", founding=Founding(), market="m", market_hash="-",
+        derivation_id="d", policy=POLICY,
+    )[1]  # fmt: skip
+    return life_event("g-2", moment, payload)
 
 
 def test_the_command_refuses_a_sparse_archive_in_one_line(home: Home, tmp_path: Path) -> None:

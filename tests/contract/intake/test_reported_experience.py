@@ -101,6 +101,8 @@ def test_a_body_of_reports_names_the_wrong_one() -> None:
         reports_in(body, is_lines=True)
     with pytest.raises(RecordError, match="no report"):
         reports_in(b"\n", is_lines=True)
+    with pytest.raises(RecordError, match="report 1: an object has the key 'reward' twice: send each key once"):
+        reports_in(b'{"action": "a", "reward": 1, "reward": -1}', is_lines=False)
     (one,) = reports_in(b'{"action": "a", "reward": 1, "tick": 4, "domain": "tools"}', is_lines=False)
     assert (one.tick, one.domain, one.verified) == (4, "tools", True)
 

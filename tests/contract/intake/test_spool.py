@@ -17,7 +17,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.storage.intake import spool_folder
 from bardo_pipeline.storage.intake.line_buffer import Lines
-from bardo_pipeline.storage.intake.spool_folder import waiting
+from bardo_pipeline.storage.intake.spool_folder import never_taken, waiting
 from bardo_pipeline.storage.intake.spool_ingest import IngestReport
 from bardo_pipeline.storage.leases import Lease
 from tests import fuzz
@@ -142,6 +142,29 @@ class TestWaitingFiles:
             "b.jsonl",
             "g-1/c.jsonl",
         ]
+
+    @pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+    def test_a_file_whose_signatures_are_no_plain_file_is_never_taken_and_holds_up_no_other(
+        self, place: Place, kind: str
+    ) -> None:
+        place.drop("a.jsonl", lines(1))
+        place.drop("b.jsonl", lines(1, tick=2))
+        signatures = place.home.spool / "a.jsonl.sig"
+        if kind == "link":
+            signatures.symlink_to(place.home.root / "home.json")
+        else:
+            (os.mkfifo if kind == "pipe" else os.mkdir)(signatures)
+        assert [taken.file for taken in place.take()] == ["b.jsonl"]
+        assert place.home.spool / "a.jsonl" in never_taken(place.home)
+        assert place.refused() == [], "no reason quotes the linked file"
+
+    def test_a_folder_name_that_is_not_utf8_belongs_to_no_golem(self, place: Place) -> None:
+        folder = place.home.spool / os.fsdecode(b"\xff")
+        folder.mkdir()
+        (folder / "a.jsonl").write_bytes(lines(1)[0])
+        place.drop("b.jsonl", lines(1, tick=2))
+        assert [(taken.written, taken.quarantined) for taken in place.take()] == [(1, 0), (0, 1)]
+        assert place.reasons() == [("\\udcff/a.jsonl", 1, "IdentityError")]
 
     def test_a_file_name_that_is_not_utf8_is_taken(self, place: Place) -> None:
         name = os.fsdecode(b"\xff\xfe.jsonl")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -177,6 +178,18 @@ class TestSignatures:
     def test_invalid_signatures_refuse_the_whole_arrow_file(self, place: Place) -> None:
         place.drop("a.arrow", arrow(records(5)), signatures=[b"{}"])
         place.take()
+        assert place.reasons() == [("a.arrow", 0, "SignatureError")]
+
+    def test_a_file_of_signatures_without_an_end_of_line_needs_bounded_memory(self, place: Place) -> None:
+        place.drop("a.arrow", arrow(records(5)), signatures=[b""])
+        with (place.home.spool / "a.arrow.sig").open("wb") as sparse:
+            sparse.truncate(2**28)
+        tracemalloc.start()
+        try:
+            place.take()
+            assert tracemalloc.get_traced_memory()[1] < 2**25
+        finally:
+            tracemalloc.stop()
         assert place.reasons() == [("a.arrow", 0, "SignatureError")]
 
     def test_signatures_of_an_earlier_file_are_not_used_for_a_later_file(self, place: Place) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.metadata import markdown_table
-from bardo_pipeline.cli.output.tables import print_table, show_log
+from bardo_pipeline.cli.output.tables import print_rows, print_table, show_log
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -139,6 +139,13 @@ def test_sql_keeps_a_name_whole_without_its_control_characters(hostile_marts: Pa
 def test_a_name_with_a_newline_forges_no_row_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(None, ["golem"], [("g-\nall is\tclean",)])
     assert capsys.readouterr().out == "golem\ng- all is clean\n"
+
+
+@pytest.mark.row("X-11")
+def test_a_name_of_a_csv_column_has_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(["owner", EVIL], [(EVIL, 1)], "csv")
+    printed = capsys.readouterr().out.replace("\r\n", "\n")  # the ends of lines of CSV
+    assert not FORBIDDEN.findall(printed), "`pivot` makes columns of golem ids"
 
 
 def test_an_error_shows_no_control_character(hostile_home: Path) -> None:

@@ -438,6 +438,7 @@ def test_a_client_stores_many_texts_in_a_call_and_learns_which_are_refused(serve
     for body, status in (
         (b"[", 400),
         (b"\n", 400),
+        (b'[{"tool": "a", "tool": "b", "outcome": 1, "reflection": "c"}]', 400),
         (lines, 200),
     ):
         answer = httpx.post(f"{server.url}/v1/texts", content=body, headers=headers, trust_env=False, timeout=60)
