@@ -158,7 +158,7 @@ class Conversations:
         stored = self.session(golem_id, session)
         name = branch or stored.active
         if name not in stored.heads:
-            raise QueryError(f"golem {golem_id}: session {session} has no branch {name}: {', '.join(stored.heads)}")
+            raise QueryError(f"golem {golem_id}: session {session} has no branch {name}, but {', '.join(stored.heads)}")
         return _decrypted(self._home, stored, stored.path_to(stored.heads[name]) if whole else stored.view_of(name))
 
     def sessions(self) -> list[Session]:
