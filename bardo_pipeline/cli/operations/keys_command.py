@@ -298,9 +298,9 @@ def open_sealed(
         cycles = log.read_cycles(["tick", "sealed"], golems=[golem])
         rows = cycles.filter(pc.equal(cycles.column("tick"), tick)).to_pylist()
         if not rows:
-            raise QueryError(f"golem {golem} has no record of tick {tick}: `bardo status` shows its last tick")
+            raise QueryError(f"golem {golem} has no record of tick {tick}: `bardo ticks` shows its records")
         if rows[0]["sealed"] is None:
-            raise QueryError(f"golem {golem}: the record of tick {tick} has no sealed parts: read it in the log")
+            raise QueryError(f"golem {golem}: the record of tick {tick} is not sealed: `read_records` reads it")
         sealed = Sealed.model_validate(rows[0]["sealed"])
         parts = open_parts(sealed, golem, tick, SealKeys(log.home).to_open(log, golem, sealed.key_id))
     print_json(parts.model_dump(), indent=True)
