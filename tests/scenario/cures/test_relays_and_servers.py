@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,9 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.homes.two_owners import CORAL, belongings
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.operations.live_files import read_views
+from tests.conftest import copy_home
+from tests.support.homes.two_owners import CORAL, PEARL, belongings
 from tests.support.processes.bardo_command import ROOT, bardo
-from tests.support.processes.live_processes import awaited
+from tests.support.processes.live_processes import awaited, living
+from tests.support.processes.loopback_provider import loopback, operations
 from tests.support.processes.printed_cures import cure_in, value_in
 from tests.support.processes.relays import relay
 
@@ -73,17 +77,15 @@ def test_a_relay_is_given_files_that_it_can_use(founded: Path, tmp_path: Path) -
         assert "the relay answers" in line
 
 
-def test_a_backup_of_a_clade_is_enabled_before_a_birth(new_home: Path, tmp_path: Path) -> None:
+def test_a_backup_of_a_clade_is_enabled_by_the_named_setting(founded: Path, tmp_path: Path) -> None:
+    bardo("clade", "key", "ann", home=founded)
     with relay(tmp_path / "relay.db") as (address, _):
-        bardo("golem", "birth", "g-1", "--owner", "ann", home=new_home)
-        bardo("clade", "key", "ann", home=new_home)
         words = ("clade", "backup", "ann", "--relay", address)
-        refused = bardo(*words, home=new_home, expect=2)
-        section, key = value_in(refused, r"born with `([\w.]+)`: set it in bardo.toml before a birth").split(".")
-        (new_home / "bardo.toml").write_text(f"[{section}]\n{key} = true\n")
-        bardo("config", "adopt", "--why", "x", home=new_home)
-        bardo("golem", "birth", "g-2", "--owner", "ann", home=new_home)
-        assert "backup of the clade of ann: 1 golems" in bardo(*words, home=new_home)
+        refused = bardo(*words, home=founded, expect=2)
+        section, key = value_in(refused, r"has `([\w.]+)`: set it in bardo.toml").split(".")
+        (founded / "bardo.toml").write_text(f"[{section}]\n{key} = true\n")
+        bardo(*cure_in(refused), "--why", "x", home=founded)
+        assert "backup of the clade of ann: 1 golems" in bardo(*words, home=founded)
 
 
 def test_a_relay_without_a_backup_gives_way_to_the_relay_of_the_home(founded: Path, tmp_path: Path) -> None:
@@ -134,31 +136,72 @@ def test_a_client_without_a_server_starts_one(founded: Path) -> None:
 
 def test_a_steer_without_a_live_run_starts_one(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    market = ("--bars", "3000", "--golems", "1")
-    bardo("live", "--bars", "60", "--speed", "0", "--golems", "1", home=home)
-    golem = re.search(r"\bg-[0-9a-f]{8}\b", bardo("status", home=home))
-    assert golem is not None
-    refused = bardo("steer", golem[0], "hold", home=home, expect=2)
-    started = cure_in(refused, "live")
-    environment = {**os.environ, "BARDO_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    whole = [sys.executable, "-m", "bardo_pipeline.cli.app", *started, "--no-screen", *market, "--speed", "60"]
-    process = subprocess.Popen(whole, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        awaited(lambda: (home / "live").exists() and any((home / "live").rglob("*.json")))
-        bardo("steer", golem[0], "hold", home=home)
-    finally:
-        process.kill()
-        process.wait()
+    market = ("--bars", "3000", "--latency", "1,1,1,1,2", "--golems", "1", "--speed", "300")
+    with living(home, *market):
+        awaited(lambda: (home / "home.json").exists() and read_views(Home.open(home)))
+        golem = read_views(Home.open(home))[0]["golem_id"]
+        bardo("steer", golem, "hold", home=home)
+    refused = bardo("steer", golem, "hold", home=home, expect=2)
+    assert cure_in(refused) == ["live"]
+    with living(home, *market):
+        awaited(lambda: any(not golem["is_replay"] for golem in read_views(Home.open(home))))
+        bardo("steer", golem, "hold", home=home)
 
 
-def test_a_language_model_and_a_webhook_are_named_by_their_variables(
-    living: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = bardo("golem", "notices", "--post", home=living, expect=2)
+def test_a_notice_waits_for_the_named_webhook(founded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = bardo("golem", "notices", "--post", home=founded, expect=2)
     monkeypatch.setenv(value_in(refused, r"set (\w+) to a URL"), "http://127.0.0.1:9/")
-    bardo("golem", "notices", "--post", home=living)
-    refused = bardo("propose", "--all", home=living, expect=2)
-    monkeypatch.setenv(value_in(refused, r"set (\w+) to PROVIDER:MODEL"), "nothing")
-    refused = bardo("propose", "--all", home=living, expect=2)
-    monkeypatch.delenv(value_in(refused, r"(\w+) 'nothing'"))
-    assert "correct or unset it" in refused
+    bardo("golem", "notices", "--post", home=founded)
+
+
+def test_a_language_model_is_named_by_its_variables(
+    half_lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, words = copy_home(half_lived, tmp_path / "home"), ("propose", "--all")
+    bardo("derive", "--no-marts", home=home)
+    refused = bardo(*words, home=home, expect=2)
+    model, address = (
+        value_in(refused, cure) for cure in (r"set (\w+) to PROVIDER:MODEL", r"(\w+) for another address")
+    )
+    monkeypatch.setenv(model, "nothing")
+    wrong = bardo(*words, home=home, expect=2)
+    assert "correct or unset it" in wrong
+    with loopback() as provider:
+        provider.answering(operations())
+        monkeypatch.setenv(value_in(wrong, r"(\w+) 'nothing'"), "openai-chat:loopback-1")
+        monkeypatch.setenv(address, f"{provider.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "the provider's key")
+        bardo(*words, home=home)
+        assert provider.requests
+
+
+def test_a_request_in_another_form_gets_the_named_one(owned: Path) -> None:
+    with running("serve", "--port", "0", home=owned) as line:
+        url = value_in(line, r"(http://127\.0\.0\.1:\d+)")
+        whole, coral = (
+            "Bearer " + bardo("keys", "token", owner, home=owned).split()[0] for owner in ("--whole-home", CORAL)
+        )
+
+        def post(path: str, content: str, token: str = coral, kind: str = "application/json") -> httpx.Response:
+            headers = {"Authorization": token, "Content-Type": kind}
+            return httpx.post(url + path, content=content, headers=headers, trust_env=False, timeout=60)
+
+        born = '{"golem": "%s"%s}'
+        refused = post("/v1/golems", born % ("new-1", ""), whole)
+        assert refused.json()["cure"] == "name the owner"
+        assert post("/v1/golems", born % ("new-1", f', "owner": "{CORAL}"'), whole).status_code == 201
+        taken = post("/v1/golems", born % (belongings(owned, PEARL).heir, ""))
+        assert taken.json()["cure"] == "choose another"
+        assert post("/v1/golems", born % ("new-2", "")).status_code == 201
+        foreign = post("/v1/golems", born % ("new-3", f', "owner": "{PEARL}"'))
+        assert foreign.json()["cure"] == "use a token of that owner"
+        pearl = "Bearer " + bardo("keys", "token", PEARL, home=owned).split()[0]
+        assert post("/v1/golems", born % ("new-3", f', "owner": "{PEARL}"'), pearl).status_code == 201
+        tool = post("/v1/tools/nothing", "{}")
+        method, route = tool.json()["cure"].split()[:2]
+        listed = httpx.request(method, url + route, headers={"Authorization": coral}, trust_env=False)
+        assert listed.json()["tools"]
+        record = json.dumps({"golem_id": "unborn", "tick": 1})
+        typed = post("/v1/records", record, kind="text/plain")
+        kind = value_in(typed.json()["cure"], r"Content-Type: (\S+?)`")
+        assert post("/v1/records", record, kind=kind).status_code != 415
