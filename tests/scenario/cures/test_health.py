@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.row("P-4"), pytest.mark.full]
 
 
 def faults(home: Path) -> dict[str, str]:
-    """Return what is said about the measures above their limits."""
+    """Return the sentences about the measures above their limits."""
     facts = json.loads(bardo("status", "--format", "json", home=home))
     return {fault["measure"]: fault["says"] for fault in facts["faults"]}
 

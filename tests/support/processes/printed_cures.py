@@ -16,7 +16,7 @@ def cure_in(printed: str, beginning: str = "", **values: str) -> list[str]:
 
 
 def value_in(printed: str, cure: str) -> str:
-    """Return the group of a pattern in what was printed, which has to match."""
+    """Return the group of a pattern that has to match the printed text."""
     found = re.search(cure, " ".join(printed.split()))
     assert found is not None, f"no cure {cure} in {printed}"
     return found[1]
