@@ -300,8 +300,8 @@ class ServerError(BardoError):
 class NoServerError(ServerError):
     """No server answers at an address."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(503, "NoServerError", message, "start it with `bardo serve`")
+    def __init__(self, message: str, command: str = "bardo serve") -> None:
+        super().__init__(503, "NoServerError", message, f"start it with `{command}`")
 
 
 class DerivationError(BardoError):

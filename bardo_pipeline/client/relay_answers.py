@@ -34,7 +34,8 @@ def answered(url: str, request: Callable[[], httpx.Response]) -> dict[str, Any]:
     try:
         answer = request()
     except httpx.HTTPError as error:
-        raise NoServerError(f"the relay {url} does not answer ({error or type(error).__name__})") from error
+        fact = f"relay {url} does not answer ({error or type(error).__name__})"
+        raise NoServerError(fact, "bardo relay DATABASE") from error
     try:
         document = json.loads(answer.content)
     except ValueError:

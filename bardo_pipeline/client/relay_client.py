@@ -93,7 +93,7 @@ class RelayClient:
             except (OSError, WebSocketException) as error:
                 if isinstance(error, TimeoutError):
                     raise
-                raise NoServerError(f"the relay {self._url} does not answer ({error})") from error
+                raise NoServerError(f"relay {self._url} does not answer ({error})", "bardo relay DATABASE") from error
         return False
 
     def _asked(self, method: str, place: str, **options: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from typer import Argument, Exit, Option, Typer
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
+from bardo_pipeline.cli.operations.keys_command import File, Public, public_key_given, signer_in
 from bardo_pipeline.cli.options import context_or_none, named_owner, now, open_context, open_whole, root_for_owner
 from bardo_pipeline.cli.output.rendering import show_report
 from bardo_pipeline.cli.output.tables import out, print_json, print_nonempty, say
@@ -150,7 +150,7 @@ def sign(
     owner = named_owner()
     if owner is None and key is not None:
         raise ConfigError("--key is the key of one owner: give --owner too")
-    keys = {owner: private_key_in(key)} if owner is not None and key is not None else {}
+    keys = {owner: signer_in(key).key} if owner is not None and key is not None else {}
     signed = sign_all_bundles(open_context(home), keys, now=now())
     for bundle_hash, key_id in sorted(signed.items()):
         say(f"bundle {bundle_hash[:16]} signed with {key_id}")

@@ -99,7 +99,7 @@ def backup(
     name, context = _owner(owner), open_context(home)
     done = _back_up(context, name, read_clade_secret(context.home, name), _address(relay), is_due_only=False)
     if not done.golems:
-        raise ConfigError(f"no golem of {name} was born with `styx.vault_enabled`: set it in bardo.toml before a birth")
+        raise ConfigError(f"no golem of {name} has `styx.vault_enabled`: set it in bardo.toml, `bardo config adopt` it")
     if json:
         print_json(asdict(done))
     else:

@@ -96,7 +96,7 @@ def adopt(
         print_json(recorded.model_dump() | {"derivation_id": stores.derivation_id})
         return
     out.print(f"configuration {recorded.configuration_hash} is in force; derivation {stores.derivation_id}")
-    if stores.derivation_id != before.derivation_id:
+    if stores.derivation_id != before.derivation_id and before.projections.root.exists():
         out.print(f"the policy has changed; `bardo adopt {before.derivation_id}` switches back")
 
 

@@ -24,6 +24,7 @@ from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record.model import Part, Sealed
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
+from bardo_pipeline.signing import Signer
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
@@ -82,7 +83,7 @@ def rotate(
         tick, new_id = _next_tick(log, golem, from_tick), key_id or key_id_of(public_key)
         message = rotation_message(golem, new_id, public_key, tick)
         if old_key is not None:
-            signature = private_key_in(old_key).sign(message).hex()
+            signature = signer_in(old_key).key.sign(message).hex()
         if signature is None and last.revoked_from is None:
             raise ConfigError(
                 f"golem {golem}: {last.key_id} must sign the rotation: give --old-key, or sign these bytes (hex) with "
@@ -239,30 +240,28 @@ def public_key_given(public: str | None, file: Path | None) -> str:
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{file} is not a PEM public key: {error}") from error
+        raise ConfigError(f"{file} is not a PEM public key ({error}): give one (openssl pkey -pubout)") from error
     if not isinstance(key, Ed25519PublicKey):
         raise ConfigError(f"{file} is not an Ed25519 key: make one (openssl genpkey -algorithm ed25519)")
     return key.public_bytes_raw().hex()
 
 
-def private_key_in(file: Path) -> Ed25519PrivateKey:
+def signer_in(file: Path, key_id: str | None = None) -> Signer:
     """Read the Ed25519 private key in a PEM file. Raises ConfigError if it is encrypted or of another type."""
     try:
         key = load_pem_private_key(_content(file), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{file} is not an unencrypted PEM private key ({error}): sign elsewhere and give --signature"
-        ) from error
+        raise ConfigError(f"{file} is no unencrypted private key: give one (openssl pkey -in FILE -out NEW)") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{file} is not an Ed25519 private key")
-    return key
+        raise ConfigError(f"{file} is not an Ed25519 key: give one (openssl genpkey -algorithm ed25519)")
+    return Signer(key_id or key_id_of(key.public_key().public_bytes_raw().hex()), key)
 
 
 def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{file} cannot be read ({error.strerror}): name a readable file") from error
 
 
 def _check_hex(what: str, value: str | None, digits: int) -> None:
@@ -299,9 +298,9 @@ def open_sealed(
         cycles = log.read_cycles(["tick", "sealed"], golems=[golem])
         rows = cycles.filter(pc.equal(cycles.column("tick"), tick)).to_pylist()
         if not rows:
-            raise QueryError(f"golem {golem} has no record of tick {tick}: `bardo status` shows its last tick")
+            raise QueryError(f"golem {golem} has no record of tick {tick}: `bardo ticks` shows its records")
         if rows[0]["sealed"] is None:
-            raise QueryError(f"golem {golem}: the record of tick {tick} has no sealed parts: read it in the log")
+            raise QueryError(f"golem {golem}: the record of tick {tick} is not sealed: `read_records` reads it")
         sealed = Sealed.model_validate(rows[0]["sealed"])
         parts = open_parts(sealed, golem, tick, SealKeys(log.home).to_open(log, golem, sealed.key_id))
     print_json(parts.model_dump(), indent=True)

@@ -9,12 +9,11 @@ import orjson
 from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
-from bardo_pipeline.cli.operations.keys_command import private_key_in
+from bardo_pipeline.cli.operations.keys_command import signer_in
 from bardo_pipeline.cli.options import moment_of, now, open_context
 from bardo_pipeline.cli.output.tables import print_json, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.experience.reported_experience import GENERAL, record_of, report
-from bardo_pipeline.signing import Signer
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 
 
@@ -34,7 +33,7 @@ def report_action(
     tick: Annotated[int | None, Option(help="Tick of the record (default: the next one).")] = None,
     at: Annotated[str | None, Option("--at", help="Time of the action (ISO 8601, UTC; default: now).")] = None,
     key: Annotated[Path | None, Option(help="PEM file with the golem's private key; it signs the record.")] = None,
-    key_id: Annotated[str, Option(help="Registered id of that key.")] = "key-1",
+    key_id: Annotated[str | None, Option(help="Registered id of that key (default: a prefix of its SHA-256).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Record a situation, an action and its reward as the record of a tick."""
@@ -44,7 +43,7 @@ def report_action(
     )  # fmt: skip
     context, moment = open_context(home), now()
     opt.require_born(context, golem)
-    signer = None if key is None else Signer(key_id, private_key_in(key))
+    signer = None if key is None else signer_in(key, key_id)
     with EventWriter.open(context.home, golem, signer=signer, clock=now, drain="none") as writer:
         observed_at = moment if at is None else moment_of(at, "--at")
         ack = writer.append(record_of(golem, tick or writer.next_tick, observed_at, [reported], domain=domain))

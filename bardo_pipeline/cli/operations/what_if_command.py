@@ -94,9 +94,10 @@ def _overlay(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"--policy {path}: {error.strerror}: name a readable JSON file") from error
     except orjson.JSONDecodeError as error:
-        raise ConfigError(f"--policy {path} is not JSON: {error}") from error
+        overlay = str(error)
     if not isinstance(overlay, dict):
-        raise ConfigError(f'--policy {path} is not a JSON object: write it as {{"decay": {{"tactical_days": 14}}}}')
+        cure = 'write it as {"decay": {"tactical_days": 14}}'
+        raise ConfigError(f"--policy {path} is no JSON object ({overlay!s:.80}): {cure}")
     return overlay
 
 

@@ -62,7 +62,7 @@ def bloodstain(context: DerivationContext, golem_id: str, *, public: bool = Fals
     if not rows:
         is_born = golem_id in context.life("GolemBorn")["golem_id"].to_pylist()
         reason = "lives: only a dead golem has a bloodstain" if is_born else "no golem of this name was born"
-        raise QueryError(f'golem {golem_id}: {reason}; `bardo sql "from fct_deaths"` lists the dead')
+        raise QueryError(f"golem {golem_id}: {reason}; `bardo graveyard` lists the dead")
     echo: dict[str, Any] = rows[0]["echo"]
     return echo if public else rows[0]
 

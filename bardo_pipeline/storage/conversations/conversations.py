@@ -106,7 +106,7 @@ class Conversations:
                 read_archives(path, stored)
                 head = _message_id(stored, behind)
             elif name not in stored.heads:
-                raise QueryError(f"golem {golem_id}: session {session} has no branch {name}: say behind which message")
+                raise QueryError(f"golem {golem_id}: session {session} has no branch {name}: give --behind MESSAGE")
             append_lines(path, [{"kind": "branch", "name": name, "head": head, "at": at.isoformat()}])
 
     def compact(
@@ -158,7 +158,7 @@ class Conversations:
         stored = self.session(golem_id, session)
         name = branch or stored.active
         if name not in stored.heads:
-            raise QueryError(f"golem {golem_id}: session {session} has no branch {name}: {', '.join(stored.heads)}")
+            raise QueryError(f"golem {golem_id}: session {session} has no branch {name}, but {', '.join(stored.heads)}")
         return _decrypted(self._home, stored, stored.path_to(stored.heads[name]) if whole else stored.view_of(name))
 
     def sessions(self) -> list[Session]:
@@ -282,7 +282,7 @@ def _message_id(stored: Session, beginning: str) -> str:
     if len(ids) != 1:
         count = "no message" if not ids else f"{len(ids)} messages"
         raise QueryError(
-            f"golem {stored.golem_id}: session {stored.name} has {count} {beginning}: `show` lists their ids"
+            f"golem {stored.golem_id}: session {stored.name} has {count} {beginning}: `bardo conversation show` has all"
         )
     return ids[0]
 

@@ -208,8 +208,8 @@ class Quarantine:
         matches = pc.unique(ids.filter(pc.starts_with(ids, item_id))).to_pylist()
         if len(item_id) < _SHOWN or len(matches) != 1:
             raise QueryError(
-                f"{len(matches)} items in quarantine have an id that begins with {item_id!r}: give more of it "
-                f"(at least {_SHOWN} characters, as `bardo quarantine list` shows them)"
+                f"{len(matches)} items in quarantine have an id that begins with {item_id!r}: give at least {_SHOWN} "
+                "characters of an id, as `bardo quarantine list` shows them"
             )
         return str(matches[0])
 

@@ -383,10 +383,10 @@ class EventWriter:
         if signer is None:
             raise SignatureError(
                 f"{subject} is not signed, though key {key.key_id} is registered: "
-                "give a `signer` to the writer or client"
+                "give a `signer` to the writer or client, or --key to `bardo report`"
             )
         if signer.key_id != key.key_id or self._public_key != key.public_key:
-            raise SignatureError(f"{subject} asks for key {key.key_id}, and the signer has {signer.key_id}")
+            raise SignatureError(f"{subject} asks for key {key.key_id}, not {signer.key_id}: sign with it")
         if key.revoked_from is not None and tick >= key.revoked_from:
             raise SignatureError(
                 f"{subject} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}"

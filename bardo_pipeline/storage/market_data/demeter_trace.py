@@ -194,7 +194,7 @@ def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str
     if not wanted:
         raise TraceError(str(folder), f"holds no pool {pool}; it holds {names}")
     if len(wanted) > 1:
-        cure = "name a folder with one pool with --trace, or name the pool with read_trace(pool=...)"
+        cure = "name a folder with one pool with --trace, or name the pool with --pool (read_trace: pool=...)"
         raise TraceError(str(folder), f"holds {len(wanted)} pools ({names}); {cure}")
     return wanted[0]
 

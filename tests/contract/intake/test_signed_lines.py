@@ -118,7 +118,7 @@ def test_a_line_with_another_or_without_a_signature_is_refused_and_changes_nothi
         (403, "SignatureError")
     }
     assert (event.status, event.error) == (403, "AuthorityError")
-    assert unsigned.cure == reported.cure == "give a `signer` to the writer or client"
+    assert unsigned.cure == reported.cure == "give a `signer` to the writer or client, or --key to `bardo report`"
     assert rows(server, golem) == []
     with EventLog(Home.open(server.root)) as log:
         texts = log.texts(columns=["golem_id", "text_stored"])[1].to_pylist()

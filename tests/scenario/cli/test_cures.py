@@ -18,6 +18,7 @@ from tests.conftest import copy_home
 from tests.scenario.cli.test_hostile_options import COMMANDS
 from tests.support.homes.two_owners import CORAL, PEARL, belongings
 from tests.support.processes.bardo_command import bardo
+from tests.support.processes.printed_cures import CURE, cure_in, ids
 
 pytestmark = pytest.mark.row("P-4")
 
@@ -25,7 +26,6 @@ ROOT = PACKAGE.parent
 SOURCES = sorted(
     path for name in ("bardo_pipeline", "assets", "jobs", "sensors") for path in (ROOT / name).rglob("*.py")
 )
-CURE = re.compile(r"`bardo ([^`]+)`")
 VALUE = "g-1"
 
 
@@ -83,19 +83,6 @@ def test_the_messages_of_the_sources_name_many_commands() -> None:
 
 
 # Each cure helps
-
-
-def cure_in(printed: str, beginning: str = "", **values: str) -> list[str]:
-    """Return the words of the first printed cure that begins so, with values for its placeholders."""
-    cures = [words for words in CURE.findall(printed) if words.startswith(beginning)]
-    assert cures, f"no cure `bardo {beginning}` in {printed}"
-    return [values.get(word.strip("."), word) for word in shlex.split(cures[0])]
-
-
-def ids(printed: str) -> list[str]:
-    """Return the first column of a piped table."""
-    _, *rows = [line.split("\t") for line in printed.splitlines() if "\t" in line]
-    return [row[0] for row in rows]
 
 
 @pytest.fixture

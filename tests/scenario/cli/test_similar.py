@@ -15,8 +15,8 @@ from bardo_pipeline import birth, open_home, store_episode
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from tests.conftest import NOW, copy_home
-from tests.scenario.cli.test_cures import cure_in
 from tests.support.processes.bardo_command import bardo
+from tests.support.processes.printed_cures import cure_in
 
 QUESTION = "liquidity moved in a falling trend"
 
