@@ -137,13 +137,13 @@ def graded_spec(turn_bar: int | None) -> SyntheticSpec:
 def swinging_spec() -> SyntheticSpec:
     """Return the specification of a market that is volatile most of the time, without crashes and own gas spikes.
 
-    Its excursions of 2 to 4 % are wider than the standard range of 1.6 %, so a range of 400 pool ticks earns more than
-    one of 160. Over 30 ticks the difference is 0.8 of its standard deviation.
+    Its excursions of 1.8 to 2.8 % are wider than the standard range of 1.6 %, so a range of 400 pool ticks earns more
+    than one of 160. Over 30 ticks the difference is 0.6 of its standard deviation.
     """
     never = 10**9
     return replace(
-        SPEC_DEFAULT, calm_share=0.05, volatile_share=0.9, excursion_gap_bars_mean=40.0, excursion_min=0.02,
-        excursion_max=0.04, excursion_half_life_bars=10.0, crash_first_bars=(never, never + 1),
+        SPEC_DEFAULT, calm_share=0.05, volatile_share=0.9, excursion_gap_bars_mean=40.0, excursion_min=0.018,
+        excursion_max=0.028, excursion_half_life_bars=10.0, crash_first_bars=(never, never + 1),
         gas_own_gap_bars_mean=float(never),
     )  # fmt: skip
 

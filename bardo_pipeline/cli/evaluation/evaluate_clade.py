@@ -28,8 +28,8 @@ def clade(
     ] = 7,
     seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 20,
     golems: Annotated[int, Option(min=2, max=opt.GOLEMS_MAX, help="Golems per market.")] = 8,
-    bars: Annotated[int, Option(min=200, max=opt.BARS_MAX, help="Minute bars of each market.")] = 1_500,
-    apart: Annotated[int, Option(min=0, max=opt.BARS_MAX, help="Ticks between the births of two golems.")] = 100,
+    bars: Annotated[int, Option(min=200, max=opt.BARS_MAX, help="Minute bars of each market.")] = 3_600,
+    apart: Annotated[int, Option(min=0, max=opt.BARS_MAX, help="Ticks between the births of two golems.")] = 300,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/clade-SEED).")] = None,
     workers: Annotated[
         int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")

@@ -33,7 +33,7 @@ def report_action(
     tick: Annotated[int | None, Option(help="Tick of the record (default: the next one).")] = None,
     at: Annotated[str | None, Option("--at", help="Time of the action (ISO 8601, UTC; default: now).")] = None,
     key: Annotated[Path | None, Option(help="PEM file with the golem's private key; it signs the record.")] = None,
-    key_id: Annotated[str | None, Option(help="Registered id of that key (default: a prefix of its SHA-256).")] = None,
+    key_id: Annotated[str | None, Option(help="Registered id of that key (default: the golem's newest).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Record a situation, an action and its reward as the record of a tick."""
@@ -43,7 +43,8 @@ def report_action(
     )  # fmt: skip
     context, moment = open_context(home), now()
     opt.require_born(context, golem)
-    signer = None if key is None else signer_in(key, key_id)
+    keys = context.log.ring_of(golem).keys
+    signer = None if key is None else signer_in(key, key_id or (keys[-1].key_id if keys else None))
     with EventWriter.open(context.home, golem, signer=signer, clock=now, drain="none") as writer:
         observed_at = moment if at is None else moment_of(at, "--at")
         ack = writer.append(record_of(golem, tick or writer.next_tick, observed_at, [reported], domain=domain))

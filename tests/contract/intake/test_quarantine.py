@@ -103,7 +103,7 @@ class TestItems:
         quarantine.put([item(), item(2)], NOW)
         assert quarantine.find(item().item_id[:8]) == item().item_id
         for asked in ("", item().item_id[:4], "0" * 12):
-            with pytest.raises(QueryError, match="give more of it"):
+            with pytest.raises(QueryError, match="give at least 8 characters of an id"):
                 quarantine.find(asked)
         with pytest.raises(QueryError, match="there is no item nothing"):
             quarantine.show("nothing")

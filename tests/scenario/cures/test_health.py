@@ -70,7 +70,7 @@ def test_a_file_that_is_never_taken_gets_a_taken_name(founded: Path) -> None:
     file = founded / "spool" / "records.json"
     file.write_text("{}\n")
     os.utime(file, (1, 1))
-    assert "give it such a name, or remove it" in faults(founded)["spool.untaken"]
+    assert "name it so, or remove it" in faults(founded)["spool.untaken"]
     file.rename(file.with_suffix(".jsonl"))
     os.utime(file.with_suffix(".jsonl"), (1, 1))
     bardo(*cure_in(faults(founded)["spool.age"]), home=founded)

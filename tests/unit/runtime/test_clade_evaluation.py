@@ -87,7 +87,7 @@ def test_a_golem_that_never_knew_counts_with_the_end_of_the_market() -> None:
 def test_the_planted_truth_holds_in_its_market() -> None:
     policy = Policy()
     policy = policy.model_copy(update={"worth": policy.worth.model_copy(update={"yardstick_golems": 1})})
-    judged = judged_on(Other(300, swinging_spec(), 1_500, START, 0), lasting(1_500), policy)[1]
+    judged = judged_on(Other(300, swinging_spec(), 2_500, START, 0), lasting(2_500), policy)[1]
     _, act, sign = TRUTH
     effects = judged.effect_ppm[judged.act == choice_acts(policy).index(act)]
     assert sign * effects.mean() > 0.5 * effects.std()
