@@ -237,7 +237,7 @@ class _Run:
                     )
                 self._note(self._place(index), "pruned", gone)
         drafts = [
-            home.root / "warehouse.draft",
+            *home.root.glob("warehouse.draft*"),
             *(path for path in children(home.index) if path.name.startswith(".heads.")),
             *(path for path in children(home.index / "ticks") if path.name.startswith(".")),
             *(path for folder in derivation_folders(home) for path in retention.drafts_of_readers(folder)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,10 @@ from bardo_pipeline.storage.warehouse.dbt_process import (
 
 _BUILD = ("build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
+
+
+DRAFT = "warehouse.draft"
+"""Beginning of the name of the folder in which a warehouse is built."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,10 @@ def build_warehouse(
     """
     started = time.perf_counter()
     with home.lock("warehouse"):
-        folder = home.root / "warehouse.draft"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        for left in home.root.glob(f"{DRAFT}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # A folder of its own, because the dbt process of a killed build may still write to the earlier one.
+        folder = Path(tempfile.mkdtemp(dir=home.root, prefix=DRAFT))
         started_ns = folder.stat().st_mtime_ns
         try:
             draft, page, version = folder / home.warehouse.name, docs_page(home), content_hash(project)

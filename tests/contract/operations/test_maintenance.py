@@ -389,7 +389,7 @@ def test_abandoned_drafts_are_deleted(home: Home, grown: Grown) -> None:
     abandoned = [
         reader / "waiting-2.arrow",
         reader / ".place.json",
-        home.root / "warehouse.draft" / "warehouse.duckdb",
+        home.root / "warehouse.draft-1" / "warehouse.duckdb",
         home.index / ".heads.1.2",
         home.bundles / ".draft-1" / "manifest.json",
         home.derivations / "d1" / "bundles" / ".draft-2" / "manifest.json",
@@ -398,7 +398,7 @@ def test_abandoned_drafts_are_deleted(home: Home, grown: Grown) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     moment = (datetime.now(UTC) - timedelta(days=2)).timestamp()
-    for path in [*kept, *abandoned, home.root / "warehouse.draft", *(path.parent for path in abandoned[-2:])]:
+    for path in [*kept, *abandoned, home.root / "warehouse.draft-1", *(path.parent for path in abandoned[-2:])]:
         os.utime(path, (moment, moment))
     maintain(home, log, BRIEF, now=datetime.now(UTC), in_force=["d1"])
     assert all(path.exists() for path in kept)
