@@ -36,9 +36,8 @@ def post_run(instance: dg.DagsterInstance, run: dg.DagsterRun, url: str) -> None
 
 def _name_of(run: dg.DagsterRun) -> str:
     """Return the job of a run, or its assets if an automation condition requested it."""
-    keys = run.asset_selection or ()
-    is_unnamed = run.job_name.startswith("__")
-    return ", ".join(sorted(key.to_user_string() for key in keys)) if is_unnamed else run.job_name
+    keys = sorted(key.to_user_string() for key in run.asset_selection or ())
+    return ", ".join(keys) if run.job_name.startswith("__") else run.job_name
 
 
 def unposted_runs(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:

@@ -20,6 +20,7 @@ from bardo_pipeline.cli.options import with_shared_options
 from bardo_pipeline.cli.output.tables import err, use_lossy_streams
 from bardo_pipeline.errors import BardoError, ConfigError
 from bardo_pipeline.storage.home import typed_disk_errors
+from bardo_pipeline.visible_text import visible
 
 _HELP = "The memory of mortal agents: fleets of golems live, learn, die and bequeath; every row traces to its tick."
 
@@ -125,6 +126,8 @@ def main() -> None:
     try:
         with typed_disk_errors():
             _check_utf8(sys.argv[1:])
+            if any(visible(word) != word for word in sys.argv[1:]):
+                _strip_usage_errors()
             run = command(first)
             gc.freeze()  # the objects of imports stay; `entry` disabled the collector before it made them
             gc.enable()
@@ -132,6 +135,14 @@ def main() -> None:
     except BardoError as error:
         err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+
+
+def _strip_usage_errors() -> None:
+    """Let Typer's errors repeat words of the command line without their control characters."""
+    from typer import rich_utils  # takes 0.2 s to import
+
+    shown = rich_utils.highlighter
+    rich_utils.highlighter = lambda text: shown(visible(text) if isinstance(text, str) else text)  # type: ignore[assignment]
 
 
 def _check_utf8(arguments: Sequence[str]) -> None:

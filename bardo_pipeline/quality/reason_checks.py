@@ -142,12 +142,6 @@ def contradictions(records: pa.Table) -> list[dict[str, Any]]:
     return problems
 
 
-def stated_in_rules(records: pa.Table) -> int:
-    """Return the number of records whose gating reason the checks understand."""
-    texts = records.filter(pc.greater_equal(records["schema_version"], FIRST_VERSION))["gating_reason"]
-    return sum((_GATE.fullmatch(text) or _LEARNED.fullmatch(text)) is not None for text in texts.to_pylist())
-
-
 def _gate_problems(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
     text, tier, weighed = row["gating_reason"], row["tier"], row["attention"]
     stated, learned = _GATE.fullmatch(text), _LEARNED.fullmatch(text)

@@ -34,10 +34,6 @@ _BUILD = ("build", "--exclude-resource-type", "unit_test")
 _SHOWN, _ROWS_SHOWN = 5, 3
 
 
-DRAFT = "warehouse.draft"
-"""Beginning of the name of the folder in which a warehouse is built."""
-
-
 @dataclass(frozen=True)
 class DataTest:
     """The result of one data test: its id in dbt's manifest, its failing rows; fault is None for a passed test."""
@@ -72,10 +68,10 @@ def build_warehouse(
     """
     started = time.perf_counter()
     with home.lock("warehouse"):
-        for left in home.root.glob(f"{DRAFT}*"):
+        for left in home.root.glob("warehouse.draft*"):
             shutil.rmtree(left, ignore_errors=True)
         # A folder of its own, because the dbt process of a killed build may still write to the earlier one.
-        folder = Path(tempfile.mkdtemp(dir=home.root, prefix=DRAFT))
+        folder = Path(tempfile.mkdtemp(dir=home.root, prefix="warehouse.draft-"))
         started_ns = folder.stat().st_mtime_ns
         try:
             draft, page, version = folder / home.warehouse.name, docs_page(home), content_hash(project)

@@ -32,7 +32,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
-from bardo_pipeline.storage.warehouse.build import DRAFT, WarehouseReport, build_warehouse, query
+from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
 from tests.contract.warehouse.test_dbt_project import described, sources
 from tests.support.homes.tool_homes import tool_facts
@@ -431,14 +431,14 @@ def test_a_draft_that_a_killed_builds_dbt_still_writes_to_stops_no_build(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = DerivationContext.open(Path(shutil.copytree(built.stores.home.root, tmp_path / "home", symlinks=True)))
-    left = stores.home.root / f"{DRAFT}-of-a-killed-build"
+    left = stores.home.root / "warehouse.draft-of-a-killed-build"
     left.mkdir()
     (left / stores.home.warehouse.name).write_bytes(b"half a database")
     monkeypatch.setattr("bardo_pipeline.storage.warehouse.build.shutil.rmtree", lambda *_, **__: None)
     assert build_warehouse(stores.home, stores.derivation_id, stores.policy).rows == built.report.rows
     monkeypatch.undo()
     build_warehouse(stores.home, stores.derivation_id, stores.policy)
-    assert not list(stores.home.root.glob(f"{DRAFT}*"))
+    assert not list(stores.home.root.glob("warehouse.draft*"))
 
 
 @pytest.mark.row("P-4")

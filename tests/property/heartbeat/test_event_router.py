@@ -34,7 +34,7 @@ from bardo_pipeline.market.chain_events import EVENT_KINDS, chain_events
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.random_streams import STREAM_SHADOW, seed_of, uniform
 from bardo_pipeline.policy import GatingPolicy, Policy
-from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
+from bardo_pipeline.quality.reason_checks import contradictions
 from tests.reference.learning import triage as twin
 from tests.reference.learning.gating import verdicts
 from tests.support.fleets.gated_fleets import GATED
@@ -43,6 +43,7 @@ from tests.support.fleets.memory_fleets import live, lively_market
 from tests.support.fleets.routed_fleets import ROUTED, lives, market, routed
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.knowledge.handmade_bundles import bundle_of
+from tests.support.records.stated_reasons import stated_in_rules
 
 RULES = ROUTED.triage
 

@@ -16,9 +16,10 @@ import pytest
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.reason_checks import FIRST_VERSION, contradictions, stated_in_rules
+from bardo_pipeline.quality.reason_checks import FIRST_VERSION, contradictions
 from tests.support.fleets.memory_fleets import FOUNDING, Lived, live, lively_market
 from tests.support.fleets.shared_fleets import SHORT, cage, credit, crowd, heirs
+from tests.support.records.stated_reasons import stated_in_rules
 
 Change = Callable[[dict[str, Any]], None]
 

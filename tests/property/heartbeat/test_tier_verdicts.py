@@ -32,7 +32,7 @@ from bardo_pipeline.inheritance.learning_state import PLACES, Attention, gate_fa
 from bardo_pipeline.inheritance.learning_state import learned as learning_states
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
-from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
+from bardo_pipeline.quality.reason_checks import contradictions
 from tests.reference.learning import gating as twin
 from tests.support.fleets.gated_fleets import GATED as LIVELY
 from tests.support.fleets.gated_fleets import learned, lives
@@ -41,6 +41,7 @@ from tests.support.fleets.routed_fleets import lives as routed_lives
 from tests.support.fleets.tier_rows import past_ticks
 from tests.support.knowledge.handmade_bundles import bundle_of
 from tests.support.knowledge.handmade_grimoires import grimoire
+from tests.support.records.stated_reasons import stated_in_rules
 from tests.unit.curator.test_choice_rules import advice
 
 

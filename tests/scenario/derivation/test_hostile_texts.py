@@ -154,6 +154,14 @@ def test_an_error_shows_no_control_character(hostile_home: Path) -> None:
     assert not FORBIDDEN.findall(output)
 
 
+@pytest.mark.row("X-4")
+@pytest.mark.parametrize("word", ["--\u202eevil\x1b[31m", "more\u202eevil\x1b[31m"])
+def test_a_usage_error_shows_no_control_character_of_a_word(word: str, tmp_path: Path) -> None:
+    output = bardo("status", word, home=tmp_path, expect=2)
+    assert "evil" in output
+    assert not FORBIDDEN.findall(output)
+
+
 def test_a_terminal_gets_the_commands_colours_but_not_those_of_a_name(hostile_home: Path) -> None:
     golem_id = DerivationContext.open(hostile_home).life("GolemBorn")["golem_id"][0].as_py()
     shown = on_terminal(["golem", "show", golem_id], hostile_home)

@@ -16,9 +16,10 @@ from bardo_pipeline.heartbeat.safety.decision_cache import RESULTS, forget_regim
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.safety import CachePolicy
-from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
+from bardo_pipeline.quality.reason_checks import contradictions
 from tests.support.fleets.gated_fleets import GATED
 from tests.support.fleets.memory_fleets import Lived, drawn_market, live, lively_market
+from tests.support.records.stated_reasons import stated_in_rules
 from tests.unit.heartbeat.test_choose import CENTRE, fleet_of
 
 ON = Policy().model_copy(update={"cache": CachePolicy(mode="on")})

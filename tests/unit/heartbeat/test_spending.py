@@ -10,10 +10,11 @@ import pytest
 from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.safety.spending import DAY_US, band_of, begin_day, lowered
 from bardo_pipeline.policy import GatewayPolicy, Policy
-from bardo_pipeline.quality.reason_checks import contradictions, stated_in_rules
+from bardo_pipeline.quality.reason_checks import contradictions
 from tests.support.fleets.gated_fleets import GATED
 from tests.support.fleets.memory_fleets import Lived, live, lively_market
 from tests.support.fleets.spending_checks import check_bands
+from tests.support.records.stated_reasons import stated_in_rules
 from tests.unit.heartbeat.test_choose import fleet_of
 
 CAP = 150_000
