@@ -24,6 +24,7 @@ from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, MAN
 from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.storage.home import replace_file
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 ARCHIVE_BYTES_MAX = 2 * FILE_BYTES_MAX
 """Maximum size of an unpacked archive, tar headers included."""
@@ -110,7 +111,9 @@ def import_bundle(
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
     ahead = timedelta(seconds=context.policy.writer.clock_ahead_seconds_max)  # a simulated market may lead the clock
     if died_at - now > ahead and died_at - (last_event_time(context.whole) or now) > ahead:
-        raise BundleError(f"{MANIFEST}: died_at is {died_at}, ahead of the clock and of the events of this home")
+        raise BundleError(
+            f"{MANIFEST}: died_at {died_at} lies ahead of the clock and of all events here: correct the clock"
+        )
     fault = signature_fault(bundle, public_key)
     signature = signature_of(bundle)
     if fault is not None and (public_key is not None or signature is not None):
@@ -120,7 +123,10 @@ def import_bundle(
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
             return bundle, not was_whole
-    if signature is not None and (public_key is not None or _is_registered(context.whole, signature)):
+    known = (
+        None if signature is None else OwnerKeys(context.home, context.whole.log).in_force().get(signature["owner_id"])
+    )
+    if signature is not None and signature["public_key"] in (public_key, known and known.public_key):
         owner = signature["owner_id"], signature["key_id"]
     owner_id, key_id = owner or (None, None)
     payload = BundleImported(
@@ -129,12 +135,6 @@ def import_bundle(
     )  # fmt: skip
     context.log.record([life_event(bundle.golem_id, died_at, payload)], now)
     return bundle, True
-
-
-def _is_registered(context: DerivationContext, signature: dict[str, str]) -> bool:
-    """Whether the key of a signature is registered for the owner that it names, as any key can sign any name."""
-    keys = context.life_fields("OwnerKeyRegistered", "owner_id", "public_key").to_pylist()
-    return any(all(key[name] == signature[name] for name in ("owner_id", "public_key")) for key in keys)
 
 
 def _decompress(content: bytes) -> bytes:
