@@ -3,7 +3,6 @@
 Each has a freshness policy, because it is due by the calendar, also in a home where nothing happens.
 """
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +22,6 @@ from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.visible_text import visible
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-_PAGE = 500  # runs in one query of Dagster's storage
-
 _GROUP: dict[str, Any] = {"key_prefix": "upkeep", "group_name": "upkeep", "owners": OWNERS}
 
 _LOG_GREW = (dg.AutomationCondition.missing() | dg.AutomationCondition.any_deps_updated()).since(
@@ -34,18 +31,17 @@ _LOG_GREW = (dg.AutomationCondition.missing() | dg.AutomationCondition.any_deps_
 
 _HOUR, _NIGHT = (dg.AutomationCondition.cron_tick_passed(cron) for cron in ("25 * * * *", "25 3 * * *"))
 
-HOURLY_IF_LOG_GREW = (_HOUR & _LOG_GREW | _NIGHT) & ~dg.AutomationCondition.in_progress()
+_MAINTENANCE_DUE = ((_HOUR & _LOG_GREW) | _NIGHT) & ~dg.AutomationCondition.in_progress()
 
 
 def _fresh(**period: int) -> dg.FreshnessPolicy:
     """Return the policy of an asset that is due once in this period: a warning after it, a failure after two."""
-    return dg.FreshnessPolicy.time_window(
-        fail_window=2 * timedelta(hours=2, **period), warn_window=timedelta(hours=2, **period)
-    )
+    due = timedelta(hours=2, **period)
+    return dg.FreshnessPolicy.time_window(fail_window=2 * due, warn_window=due)
 
 
 @dg.asset(
-    **_GROUP, deps=LOG, kinds={"deltalake"}, pool=DERIVE, automation_condition=HOURLY_IF_LOG_GREW,
+    **_GROUP, deps=LOG, kinds={"deltalake"}, pool=DERIVE, automation_condition=_MAINTENANCE_DUE,
     freshness_policy=_fresh(days=1),
 )  # fmt: skip
 @retried
@@ -77,7 +73,7 @@ def maintenance(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazySt
 
 def delete_old_runs(instance: dg.DagsterInstance, runs_max: int) -> int:
     """Delete Dagster's oldest finished runs beyond `runs_max`, with their events and logs; return their count."""
-    old = list(_runs_beyond(instance, runs_max))
+    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED))[runs_max:]
     for run_id in reversed(old):
         instance.delete_run(run_id)
         instance.compute_log_manager.delete_logs(prefix=[run_id])
@@ -85,17 +81,6 @@ def delete_old_runs(instance: dg.DagsterInstance, runs_max: int) -> int:
         for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
             file.unlink()
     return len(old)
-
-
-def _runs_beyond(instance: dg.DagsterInstance, runs_max: int) -> Iterator[str]:
-    """Yield the ids of finished runs older than the newest `runs_max`, newest first."""
-    cursor, seen = None, 0
-    while page := instance.get_runs(dg.RunsFilter(statuses=_FINISHED), cursor=cursor, limit=_PAGE):
-        for run in page:
-            seen += 1
-            if seen > runs_max:
-                yield run.run_id
-        cursor = page[-1].run_id
 
 
 @dg.asset(**_GROUP, deps=LOG, kinds={"deltalake"}, pool=READ, freshness_policy=_fresh(days=1))

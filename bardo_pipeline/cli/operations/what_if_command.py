@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 from typer import Argument, Option
 
 from bardo_pipeline.cli import options as opt
@@ -90,15 +91,12 @@ def ask_what_if(
 
 def _overlay(path: Path) -> Mapping[str, Any]:
     try:
-        overlay = orjson.loads(path.read_bytes())
+        return TypeAdapter(dict[str, Any]).validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"--policy {path}: {error.strerror}: name a readable JSON file") from error
-    except orjson.JSONDecodeError as error:
-        overlay = str(error)
-    if not isinstance(overlay, dict):
-        cure = 'write it as {"decay": {"tactical_days": 14}}'
-        raise ConfigError(f"--policy {path} is no JSON object ({overlay!s:.80}): {cure}")
-    return overlay
+    except ValidationError as error:
+        fault, cure = error.errors()[0]["msg"], 'write it as {"decay": {"tactical_days": 14}}'
+        raise ConfigError(f"--policy {path} is no JSON object ({fault}): {cure}") from error
 
 
 def adopt_derivation(

@@ -63,9 +63,16 @@ class FileIngest:
     """
 
     def __init__(
-        self, log: EventLog, quarantine: Quarantine, limits: WriterPolicy, *, report: IngestReport, owner: str | None,
-        writer: str, taken_at: datetime,
-    ) -> None:  # fmt: skip
+        self,
+        log: EventLog,
+        quarantine: Quarantine,
+        limits: WriterPolicy,
+        *,
+        report: IngestReport,
+        owner: str | None,
+        writer: str,
+        taken_at: datetime,
+    ) -> None:
         self._log, self._quarantine, self._limits, self._seals = log, quarantine, limits, Seals(log)
         self._owner, self._writer, self._taken_at = owner, writer, taken_at
         self.report = report
@@ -175,11 +182,14 @@ class FileIngest:
         refused += [Refusal((at,), None, None, unreadable) for at in batch.unreadable]
         return [
             self._item(
-                row + 1 + r.places[0], r, rows_as_stream(batch.source.take(pa.array(r.places))), sealing,
+                row + 1 + r.places[0],
+                r,
+                rows_as_stream(batch.source.take(pa.array(r.places))),
+                sealing,
                 signed.get(r.golem_id) if r.golem_id is not None else None,
             )
             for r in refused
-        ]  # fmt: skip
+        ]
 
     def _item(
         self,
@@ -192,9 +202,16 @@ class FileIngest:
         error = refusal.error
         reason, raw = self._seals.kept(error, refusal.golem_id, raw, sealing)
         return QuarantineItem(
-            source="spool", file=self.report.file, line=line, golem_id=refusal.golem_id, tick=refusal.tick,
-            error=type(error).__name__, reason=reason, raw=raw, signature=signature,
-        )  # fmt: skip
+            source="spool",
+            file=self.report.file,
+            line=line,
+            golem_id=refusal.golem_id,
+            tick=refusal.tick,
+            error=type(error).__name__,
+            reason=reason,
+            raw=raw,
+            signature=signature,
+        )
 
 
 def _parse(lines: Lines, are_reports: bool) -> tuple[Lines, Parsed, ExaminedLines]:
