@@ -104,7 +104,7 @@ def import_bundle(
 
     The files are durable before the event. Importing a recorded bundle again restores missing or damaged files.
     public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature, which names an owner
-    only if this home has the key of that owner. owner: owner and id of the secret that proves it; None without a proof.
+    if it is that owner's key in force here. owner: owner and id of the secret that proves it; None without a proof.
     Raises BundleError listing all faults, also for a death that lies ahead of the clock and of this home's events.
     """
     bundle = inspected(files, context.policy.inheritance)
@@ -123,11 +123,10 @@ def import_bundle(
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
             return bundle, not was_whole
-    known = (
-        None if signature is None else OwnerKeys(context.home, context.whole.log).in_force().get(signature["owner_id"])
-    )
-    if signature is not None and signature["public_key"] in (public_key, known and known.public_key):
-        owner = signature["owner_id"], signature["key_id"]
+    if signature is not None:
+        in_force = OwnerKeys(context.home, context.whole.log).in_force().get(signature["owner_id"])
+        if signature["public_key"] in (public_key, in_force and in_force.public_key):
+            owner = signature["owner_id"], signature["key_id"]
     owner_id, key_id = owner or (None, None)
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash, from_golem_id=bundle.golem_id, owner_id=owner_id, key_id=key_id,

@@ -43,3 +43,9 @@ def living(half_lived: Path, tmp_path: Path) -> Path:
 def owned(two_owners_home: Path, tmp_path: Path) -> Path:
     """A home of two owners with a dead golem, a bundle and an heir each."""
     return copy_home(two_owners_home, tmp_path / "home")
+
+
+@pytest.fixture
+def marts(marts_home: Path, tmp_path: Path) -> Path:
+    """A home with bundles and a warehouse."""
+    return copy_home(marts_home, tmp_path / "home")

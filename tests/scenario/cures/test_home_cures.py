@@ -7,10 +7,10 @@ import re
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.storage.home import Home
 from tests.support.homes import tampered_homes
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.printed_cures import cure_in, ids, value_in
@@ -190,13 +190,7 @@ def test_an_index_of_heads_that_differs_from_the_log_is_deleted_and_rebuilt(foun
     bardo("report", "g-1", "move", "0.5", home=founded)
     bardo("drain", home=founded)
     bardo("status", home=founded)
-    path = founded / "index" / "heads.arrow"
-    with pa.ipc.open_file(path) as file:
-        index = file.read_all()
-    at = index.schema.get_field_index("link_hash")
-    other = index.set_column(at, index.schema.field(at), pa.array([bytes(32)] * len(index), pa.binary()))
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, other.schema) as out:
-        out.write_table(other)
+    path = tampered_homes.alter_heads(Home.open(founded))
     broken = bardo("verify", home=founded, expect=1)
     assert "delete this file, and it is rebuilt" in " ".join(broken.split())
     path.unlink()

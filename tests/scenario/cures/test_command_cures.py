@@ -85,24 +85,6 @@ def test_the_messages_of_the_sources_name_many_commands() -> None:
 # Each cure helps
 
 
-@pytest.fixture
-def lived(brief_home: Path, tmp_path: Path) -> Path:
-    """A home of dead golems and their heirs, without a warehouse."""
-    return copy_home(brief_home, tmp_path / "home")
-
-
-@pytest.fixture
-def living(half_lived: Path, tmp_path: Path) -> Path:
-    """A home of living golems."""
-    return copy_home(half_lived, tmp_path / "home")
-
-
-@pytest.fixture
-def marts(marts_home: Path, tmp_path: Path) -> Path:
-    """A home with bundles and a warehouse."""
-    return copy_home(marts_home, tmp_path / "home")
-
-
 def dead_in(home: Path) -> str:
     return DerivationContext.open(home).life("DeathDeclared")["golem_id"][0].as_py()
 
