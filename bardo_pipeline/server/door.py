@@ -81,7 +81,7 @@ class Door:
             _check_host(headers)
             self._admit(scope, headers)
             body = await self._body(scope, headers, receive)
-            await self._app(scope, _replayed(body, receive), watched)
+            await self._app(scope, replayed(body, receive), watched)
         except Exception as error:
             if not isinstance(error, BardoError):
                 logger.exception("%s %r failed", scope["method"], scope["path"])
@@ -143,7 +143,7 @@ def _check_host(headers: Headers) -> None:
         raise ServerError(421, "HostError", f"the host {host[:100]!r} is not this machine", "use http://127.0.0.1:PORT")
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Return a channel that gives the body once, then waits for the end of the connection."""
     given = False
 

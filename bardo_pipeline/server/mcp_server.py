@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
 import mcp_types as types
 import orjson
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.message import SessionMessage
 
-from bardo_pipeline.errors import BardoError, ToolError
+from bardo_pipeline.errors import BardoError, RecordError, ToolError
+from bardo_pipeline.events.record.repeated_keys import check_keys
 from bardo_pipeline.server.callers import Caller
 from bardo_pipeline.server.openapi.openapi_document import REFUSAL, answer_schema
 from bardo_pipeline.server.parameters import ReportParameters
@@ -124,9 +130,35 @@ def http_manager(server: Any, body_bytes_max: int) -> StreamableHTTPSessionManag
     )
 
 
+def _repeated_key_refusal(text: bytes) -> types.JSONRPCError | None:
+    """Return the answer to a message that has a key twice, of which the SDK would use one value; else None."""
+    try:
+        message = json.loads(text)
+        check_keys(text)
+    except RecordError as error:
+        asked = message.get("id") if isinstance(message, dict) else None
+        fault = types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+        return types.JSONRPCError(jsonrpc="2.0", id=asked if type(asked) in (int, str) else None, error=fault)
+    except (ValueError, RecursionError):
+        pass  # the SDK refuses it
+    return None
+
+
 async def serve_stdio(server: Any) -> None:
-    """Serve the protocol over standard input and output until the input ends."""
+    """Serve the protocol over standard input and output until the input ends; refuse messages with a repeated key."""
     from mcp.server.stdio import stdio_server
 
-    async with stdio_server() as (read_stream, write_stream):
+    lines = anyio.wrap_file(os.fdopen(os.dup(0), encoding="utf-8", errors="replace"))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a child process must not read the agent's messages
+    answers: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def messages() -> AsyncIterator[str]:
+        async for line in lines:
+            if (refused := _repeated_key_refusal(line.encode())) is None:
+                yield line
+            else:
+                await (await answers).send(SessionMessage(refused))
+
+    async with stdio_server(messages()) as (read_stream, write_stream):
+        answers.set_result(write_stream)
         await server.run(read_stream, write_stream, server.create_initialization_options())

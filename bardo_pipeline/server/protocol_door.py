@@ -12,6 +12,9 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
+from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.record.repeated_keys import check_keys
+from bardo_pipeline.server.door import refusal, replayed
 from bardo_pipeline.server.recorder import Recorder
 from bardo_pipeline.server.tool_calls import ToolRunner
 
@@ -32,10 +35,17 @@ class ProtocolDoor:
         self._app: asyncio.Future[Callable[[Scope, Receive, Send], Awaitable[None]]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a message of the protocol for the caller that the door found."""
+        """Answer a message of the protocol, or refuse it for a repeated key."""
         assert self._app is not None, "the application is served while `running` is entered"
         app = await asyncio.shield(self._app)
-        await app(scope, receive, send)
+        body = (await receive()).get("body", b"")  # whole, because the door has read it
+        try:
+            check_keys(body)
+        except RecordError as error:
+            app = refusal(error)
+        except (ValueError, RecursionError):
+            pass  # the SDK refuses what is no JSON
+        await app(scope, replayed(body, receive), send)
 
     @asynccontextmanager
     async def running(self, after: Awaitable[object]) -> AsyncIterator[None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -199,6 +201,37 @@ def test_each_refusal_names_its_thing_and_its_cure(two_owners_home: Path, tmp_pa
     stores = DerivationContext.open(home)
     assert stores.life("StrategyStored").num_rows == 0
     stores.log.close()
+
+
+REPEATED = (
+    '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "memory_search_insights",'
+    ' "arguments": {"query": "gas", "query": "tide"}}}'
+)
+
+
+def test_a_message_over_http_with_a_repeated_key_is_refused(two_owners_home: Path, tmp_path: Path) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    with served(home, CORAL) as server:
+        sent = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        headers = {**sent, **server.headers(CORAL)}
+        refused = httpx2.post(f"{server.url}/mcp", content=REPEATED, headers=headers, trust_env=False)
+    assert refused.status_code == 400
+    assert refused.json()["message"] == "an object has the key 'query' twice: send each key once"
+
+
+@pytest.mark.full
+def test_a_message_over_stdio_with_a_repeated_key_is_refused_and_the_next_is_answered(
+    two_owners_home: Path, tmp_path: Path
+) -> None:
+    home = copy_home(two_owners_home, tmp_path / "home")
+    command = [sys.executable, "-m", "bardo_pipeline.cli.app", "serve", "--mcp-stdio", "--home", str(home)]
+    lines = f'{REPEATED}\n{REPEATED.replace("7", "true")}\n{{"jsonrpc": "2.0", "id": 8, "method": "ping"}}\n'
+    environment = {**os.environ, "BARDO_MEMORY_ENABLED": "true"}
+    ended = subprocess.run(command, input=lines, env=environment, capture_output=True, text=True, check=True)
+    first, second, third = (json.loads(line) for line in ended.stdout.splitlines())
+    assert (first["id"], second["id"], third["id"]) == (7, None, 8)
+    assert first["error"]["message"] == "an object has the key 'query' twice: send each key once"
+    assert "result" in third
 
 
 @pytest.mark.full
