@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 
 import dagster as dg
 import duckdb
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BASE = 680, 220, 56, 540, 16, 180
-_COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#9333ea", "#ea580c", "#0891b2", "#65a30d", "#db2777")
-_LABELS_MAX = 8
+from bardo_pipeline.cli.output.plots import Line, lines
 
 
 class Plot(NamedTuple):
@@ -50,34 +46,11 @@ def plots_of(connection: duckdb.DuckDBPyConnection) -> dict[str, dg.MarkdownMeta
             for point, curve, value in rows:
                 curves.setdefault(str(curve), {})[str(point)] = float(value)
             points = list(dict.fromkeys(str(point) for point, _, _ in rows))
-            values = {name: [of_point.get(point, 0.0) for point in points] for name, of_point in curves.items()}
-            image = b64encode(line_plot(plot.caption, points, values).encode()).decode()
+            drawn = [
+                Line(name, [(i, of_point.get(point, 0.0)) for i, point in enumerate(points)])
+                for name, of_point in curves.items()
+            ]
+            highest = max(1e-12, *(value for *_, value in rows))
+            image = b64encode(lines(plot.caption, "", drawn, top=highest, points=points).encode()).decode()
             shown[mart] = dg.MetadataValue.md(f"![{plot.caption}](data:image/svg+xml;base64,{image})")
     return shown
-
-
-def line_plot(caption: str, points: Sequence[str], curves: Mapping[str, Sequence[float]]) -> str:
-    """Draw curves over equally spaced points as SVG; the vertical axis begins at 0."""
-    highest = max(1e-12, *(value for values in curves.values() for value in values))
-    step = (_RIGHT - _LEFT) / max(len(points) - 1, 1)
-    every = -(-len(points) // _LABELS_MAX)
-    parts = [
-        f'<line x1="{_LEFT}" y1="{_BASE}" x2="{_RIGHT}" y2="{_BASE}" stroke="#888"/>',
-        f'<text x="0" y="{_TOP + 4}">{highest:,.4g}</text><text x="0" y="{_BASE}">0</text>',
-    ]
-    parts += [
-        f'<text x="{_LEFT + i * step:.0f}" y="{_BASE + 16}">{escape(points[i])}</text>'
-        for i in range(0, len(points), every)
-    ]
-    for i, (name, values) in enumerate(curves.items()):
-        colour = _COLOURS[i % len(_COLOURS)]
-        places = [(_LEFT + n * step, _BASE - (_BASE - _TOP) * v / highest) for n, v in enumerate(values)]
-        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
-        parts.append(f'<text x="{_RIGHT + 12}" y="{_TOP + 4 + 16 * i}" fill="{colour}">{escape(name)}</text>')
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#fff"/>'
-        f'{"".join(parts)}<text x="{_LEFT}" y="{_HEIGHT - 6}">{escape(caption)}</text></svg>'
-    )

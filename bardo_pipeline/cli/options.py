@@ -103,6 +103,14 @@ NAME_MAX = 256
 SEED_MAX = 2**53
 """Largest seed; JSON in any language holds it."""
 
+FirstSeed = Annotated[
+    int, Option(min=0, max=SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
+]
+
+Seeds = Annotated[int, Option(min=1, max=MARKETS_MAX, help="Number of markets, one seed each.")]
+
+Workers = Annotated[int | None, Option(min=1, max=WORKERS_MAX, help="Parallel processes (default: one per processor).")]
+
 
 def with_shared_options(command: Any) -> Any:
     """Add the option --owner to each command with --home that lacks it, and bounds to numeric options without them."""

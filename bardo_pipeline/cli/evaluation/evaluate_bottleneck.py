@@ -11,6 +11,7 @@ from typer import Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output import eval_report
+from bardo_pipeline.cli.output.plots import Line, lines
 from bardo_pipeline.cli.output.tables import out, print_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
@@ -19,9 +20,7 @@ _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 
 
 def bottleneck(
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
-    ] = 7,
+    seed: opt.FirstSeed = 7,
     golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems whose knowledge is combined.")] = 32,
     days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days of learning.")] = 5,
     heir_days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days that heirs live afterwards.")] = 2,
@@ -61,7 +60,7 @@ def _page(settings: Squeeze, result: Squeezed) -> str:
         f"answer {result.answered} questions. Shares are relative to that."
     )
     plots = "".join(
-        eval_report.lines(title, "doublings of a budget of 16", [_line(result, way, part) for way in WAYS], top=top)
+        lines(title, "doublings of a budget of 16", [_line(result, way, part) for way in WAYS], top=top)
         for title, part, top in (
             ("Truths kept", "truths", 1.0), ("Answers kept", "answers", 1.0), ("Worth of heirs", "worth", 1.2),
         )
@@ -71,6 +70,6 @@ def _page(settings: Squeeze, result: Squeezed) -> str:
     return eval_report.page("Bottleneck: size against loss", head, sections)
 
 
-def _line(result: Squeezed, way: str, part: str) -> eval_report.Line:
+def _line(result: Squeezed, way: str, part: str) -> Line:
     points = [k for k in result.kept if k.way == way]
-    return eval_report.Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in points])
+    return Line(way, [(float(k.budget.bit_length() - 5), float(getattr(k, part))) for k in points])

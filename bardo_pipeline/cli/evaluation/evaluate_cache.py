@@ -15,17 +15,13 @@ from bardo_pipeline.runtime.cache_evaluation import CacheReport, CacheTrial, gra
 
 
 def cache(
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
-    ] = 7,
-    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 10,
+    seed: opt.FirstSeed = 7,
+    seeds: opt.Seeds = 10,
     golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems per market.")] = 3,
     days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days of each market.")] = 7,
     gate: Annotated[Literal["fixed", "attention", "learned"], Option(help="Mode of the gate.")] = "learned",
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/cache-SEED).")] = None,
-    workers: Annotated[
-        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
-    ] = None,
+    workers: opt.Workers = None,
     json: opt.Json = False,
 ) -> None:
     """Compare golems with and without the decision cache; exit 1 if it hits too rarely or costs worth."""
@@ -54,14 +50,10 @@ def _rows(report: CacheReport) -> list[tuple[str, ...]]:
     return [(name, *(words.format(value) for value in values)) for name, values, words in figures]
 
 
-def _counts(report: CacheReport) -> list[tuple[str, str]]:
-    return [(name, f"{count:,}") for name, count in report.results.items()]
-
-
 def _show(report: CacheReport) -> None:
     eval_report.print_bounds(report.bounds)
     print_table(f"{report.markets} markets", _NAMES, _rows(report))
-    print_table("Lookups by result", ("result", "lookups"), _counts(report))
+    print_table("Lookups by result", ("result", "lookups"), list(report.results.items()))
 
 
 def _page(report: CacheReport, days: int) -> str:
@@ -73,6 +65,6 @@ def _page(report: CacheReport, days: int) -> str:
     sections = (
         f"<h2>Bounds</h2>{eval_report.bounds_table(report.bounds)}",
         f"<h2>Figures</h2>{eval_report.table(_NAMES, _rows(report))}",
-        f"<h2>Lookups by result</h2>{eval_report.table(('result', 'lookups'), _counts(report))}",
+        f"<h2>Lookups by result</h2>{eval_report.table(('result', 'lookups'), list(report.results.items()))}",
     )
     return eval_report.page("Proof of worth: decision cache", head, sections)

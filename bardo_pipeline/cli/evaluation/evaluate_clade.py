@@ -9,6 +9,7 @@ from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.output import eval_report
+from bardo_pipeline.cli.output.plots import Line, bars, lines
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.relay.relay_in_process import RelayInProcess
@@ -23,17 +24,13 @@ from bardo_pipeline.runtime.clade_evaluation import (
 
 
 def clade(
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
-    ] = 7,
-    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 20,
+    seed: opt.FirstSeed = 7,
+    seeds: opt.Seeds = 20,
     golems: Annotated[int, Option(min=2, max=opt.GOLEMS_MAX, help="Golems per market.")] = 8,
     bars: Annotated[int, Option(min=200, max=opt.BARS_MAX, help="Minute bars of each market.")] = 3_600,
     apart: Annotated[int, Option(min=0, max=opt.BARS_MAX, help="Ticks between the births of two golems.")] = 300,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/clade-SEED).")] = None,
-    workers: Annotated[
-        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
-    ] = None,
+    workers: opt.Workers = None,
     json: opt.Json = False,
 ) -> None:
     """Compare golems alone, in a clade, with Lethe and with one liar; exit 1 if a bound is missed."""
@@ -104,7 +101,7 @@ def _page(report: CladeReport, first: CladeTrial) -> str:
     )
     plots = (
         _known(report),
-        eval_report.bars(
+        bars(
             "Worth at the end, share of the budget",
             [(arm, own["worth"][0], f"{own['worth'][0]:.1%}") for arm, own in report.arms.items()],
         ),
@@ -120,5 +117,5 @@ def _page(report: CladeReport, first: CladeTrial) -> str:
 
 def _known(report: CladeReport) -> str:
     """Plot the share of golems that know the truth by the ticks since their birth."""
-    curves = [eval_report.Line(arm, report.known_by_age(arm)) for arm in ARMS]
-    return eval_report.lines("Share of golems that know the truth", "age, ticks", curves)
+    curves = [Line(arm, report.known_by_age(arm)) for arm in ARMS]
+    return lines("Share of golems that know the truth", "age, ticks", curves)

@@ -11,6 +11,7 @@ from typer import Exit, Option
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.evaluation.evaluate_lineage import RECORDED, recorded_market
 from bardo_pipeline.cli.output import eval_report
+from bardo_pipeline.cli.output.plots import bars
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.gate_evaluation import (
@@ -31,10 +32,8 @@ with forced thought, as shares of the fixed gate's; gain of end worth over the f
 
 
 def gate(
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
-    ] = 7,
-    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 30,
+    seed: opt.FirstSeed = 7,
+    seeds: opt.Seeds = 30,
     golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Golems per market.")] = 3,
     days: Annotated[
         int, Option(min=1, max=opt.DAYS_MAX, help="Days that are compared, after as many days of ancestors.")
@@ -42,9 +41,7 @@ def gate(
     trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
     gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/gate-SEED).")] = None,
-    workers: Annotated[
-        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
-    ] = None,
+    workers: opt.Workers = None,
     json: opt.Json = False,
 ) -> None:
     """Compare the fixed, attention, learned, inherited and routed gate with an oracle; exit 1 if a bound is missed."""
@@ -103,8 +100,8 @@ def _page(report: GateReport, recorded: tuple[Compared, ...] | None, why: str | 
         caught = [(row.gate, row.caught, f"{row.caught:.1%}") for row in rows]
         cost = [(row.gate, row.cost[0], f"{row.cost[0]:.2f}") for row in rows]
         plots = (
-            eval_report.bars("Share of important ticks caught", caught),
-            eval_report.bars("Cost of chosen thought beside the fixed gate", cost, COST_MAX),
+            bars("Share of important ticks caught", caught),
+            bars("Cost of chosen thought beside the fixed gate", cost, COST_MAX),
         )
         table = eval_report.table(_NAMES, _rows(rows))
         sections.append(f'<h2>{title}</h2><div class="plots">{"".join(plots)}</div>{table}')

@@ -12,6 +12,7 @@ from typer import Exit, Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.output import eval_report
+from bardo_pipeline.cli.output.plots import Line, lines
 from bardo_pipeline.cli.output.tables import print_table, say
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.policy import Policy
@@ -24,10 +25,8 @@ RECORDED = Path("../shared/data")
 
 
 def lineage(
-    seed: Annotated[
-        int, Option(min=0, max=opt.SEED_MAX, help="Seed of the first market; later markets use the next seeds.")
-    ] = 7,
-    seeds: Annotated[int, Option(min=1, max=opt.MARKETS_MAX, help="Number of markets, one seed each.")] = 30,
+    seed: opt.FirstSeed = 7,
+    seeds: opt.Seeds = 30,
     golems: Annotated[int, Option(min=1, max=opt.GOLEMS_MAX, help="Lineages per market.")] = 4,
     days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Days per ancestor generation.")] = 4,
     judged_days: Annotated[int, Option(min=1, max=opt.DAYS_MAX, help="Maximum days of the compared generation.")] = 10,
@@ -36,9 +35,7 @@ def lineage(
     trace: Annotated[Path, Option(help="Folder of recorded minute bars, evaluated in addition.")] = RECORDED,
     gas_token_price: opt.GasTokenPrice = None,
     folder: Annotated[Path | None, Option("--out", help="Output folder (default: ./eval/lineage-SEED).")] = None,
-    workers: Annotated[
-        int | None, Option(min=1, max=opt.WORKERS_MAX, help="Parallel processes (default: one per processor).")
-    ] = None,
+    workers: opt.Workers = None,
     json: opt.Json = False,
 ) -> None:
     """Compare heirs with orphans, clones, other conditions and cash; exit 1 if a bound is missed."""
@@ -173,8 +170,8 @@ def _survival(report: Graded) -> str:
         ages = np.sort(lives.ticks)
         step = max(len(ages) // 40, 1)
         points = [(0.0, 1.0)] + [(float(ages[i]), 1.0 - (i + 1) / len(ages)) for i in range(step - 1, len(ages), step)]
-        curves.append(eval_report.Line(condition.replace("_", " "), points))
-    return eval_report.lines("Survival", "age, ticks", curves)
+        curves.append(Line(condition.replace("_", " "), points))
+    return lines("Survival", "age, ticks", curves)
 
 
 def _ahead(report: Graded) -> str:
@@ -187,5 +184,5 @@ def _ahead(report: Graded) -> str:
         ratio = np.sort(np.minimum(heirs / np.maximum(lives.ticks, 1), right))
         step = max(len(ratio) // 40, 1)
         points = [(float(ratio[i]), (i + 1) / len(ratio)) for i in range(step - 1, len(ratio), step)]
-        curves.append(eval_report.Line(condition.replace("_", " "), points))
-    return eval_report.lines("Lifetime of heirs relative to others", f"ratio of {LIFETIME}", curves)
+        curves.append(Line(condition.replace("_", " "), points))
+    return lines("Lifetime of heirs relative to others", f"ratio of {LIFETIME}", curves)

@@ -12,7 +12,8 @@ from typer import Option
 
 from bardo_pipeline.cli import options as opt
 from bardo_pipeline.cli.options import open_context
-from bardo_pipeline.cli.output.eval_report import Line, Mark, lines, make_output_folder, page, table, write_report
+from bardo_pipeline.cli.output.eval_report import make_output_folder, page, table, write_report
+from bardo_pipeline.cli.output.plots import Line, Mark, lines
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
 from bardo_pipeline.errors import QueryError

@@ -1,4 +1,4 @@
-"""Reports of `bardo eval`: output folder, progress, terminal tables, and HTML pages with plots as inline SVG."""
+"""Reports of `bardo eval`: output folder, progress, terminal tables, and HTML pages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from bardo_pipeline.cli.output.plots import Line, Mark, bars, lines
 from bardo_pipeline.cli.output.tables import err, out, print_json, print_table, progress_bar, say
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -27,10 +28,8 @@ table { border-collapse: collapse }
 th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #d8dee2 }
 td.number { text-align: right; font-variant-numeric: tabular-nums }
 .kept { color: #22733c; font-weight: 600 } .missed { color: #b3261e; font-weight: 600 }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem } figure { margin: 0 } figcaption { font-weight: 600 }
-svg { max-width: 100%; height: auto } .small { font-size: 11px; fill: #46525a }
-.grid { stroke: #e4e9ec } .empty { fill: #eef2f4 }
-.mark { stroke: #8b98a1; stroke-dasharray: 5 4 }
+.plots { display: flex; flex-wrap: wrap; gap: 1rem }
+.plots svg { max-width: 100%; height: auto }
 """
 
 
@@ -204,105 +203,6 @@ def _wrong(last: Look) -> str:
     )
     listed = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:30]
     return table(("verdict", "subject", "about", "sign", "golems"), [(*key, count) for key, count in listed])
-
-
-WIDTH, HEIGHT = 560, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 132, 14, 38
-Place = Callable[[float, float], tuple[float, float]]
-"""Maps data coordinates to page coordinates."""
-
-COLOURS = ("#1b6ca8", "#c2571a", "#2f8f4e", "#8a4fbf", "#b03060", "#5f6b73")
-
-
-class Line(NamedTuple):
-    """One line of a plot; points in ascending x."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
-
-
-class Mark(NamedTuple):
-    """A dashed line across a plot: horizontal at a y, or vertical at an x if `upright`."""
-
-    name: str
-    at: float
-    upright: bool = False
-
-
-def lines(
-    title: str, across: str, curves: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0, bottom: float = 0.0
-) -> str:
-    """Return a plot of lines; x runs from 0 to the largest x, y from `bottom` to `top`."""
-    curves = [line for line in curves if line.points]
-    right = max([x for line in curves for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-        return LEFT + wide * x / right, TOP + high * (1.0 - (min(max(y, bottom), top) - bottom) / (top - bottom))
-
-    parts = _frame(across, place, right, (bottom, top))
-    for mark in marks:
-        ends = ((mark.at, bottom), (mark.at, top)) if mark.upright else ((0.0, mark.at), (right, mark.at))
-        (x1, y1), (x2, y2) = (place(*end) for end in ends)
-        parts.append(f'<line class="mark" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
-        below = 10 if mark.upright else -3
-        parts.append(f'<text class="small" x="{x2 + 3:.1f}" y="{y2 + below:.1f}">{escape(mark.name)}</text>')
-    for number, line in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in line.points))
-        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>')
-        parts += [
-            f'<circle fill="{colour}" r="2.5" cx="{x:.1f}" cy="{y:.1f}"/>' for x, y in (place(*p) for p in line.points)
-        ]
-        at = TOP + 12 + 16 * number
-        parts.append(f'<rect x="{WIDTH - RIGHT + 12}" y="{at - 8}" width="9" height="9" fill="{colour}"/>')
-        parts.append(f'<text class="small" x="{WIDTH - RIGHT + 25}" y="{at}">{escape(line.name)}</text>')
-    return _svg(title, HEIGHT, parts)
-
-
-def bars(title: str, values: Sequence[tuple[str, float | None, str]], limit: float | None = None) -> str:
-    """Return horizontal bars, one per (name, share in [0, 1] or None, label)."""
-    left, high = 250, 22
-    wide = WIDTH - left - 150
-    parts = []
-    for number, (name, value, label) in enumerate(values):
-        y = TOP + high * number
-        length = wide * min(max(value or 0.0, 0.0), 1.0)
-        parts.append(f'<text class="small" text-anchor="end" x="{left - 8}" y="{y + 13}">{escape(name)}</text>')
-        parts.append(f'<rect x="{left}" y="{y + 3}" width="{wide}" height="13" class="empty"/>')
-        parts.append(f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="13" fill="{COLOURS[0]}"/>')
-        parts.append(f'<text class="small" x="{left + wide + 8}" y="{y + 13}">{escape(label)}</text>')
-    bottom = TOP + high * len(values)
-    if limit is not None:
-        x = left + wide * limit
-        parts.append(f'<line class="mark" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}"/>')
-    return _svg(title, bottom + 8, parts)
-
-
-def _frame(across: str, place: Place, right: float, ends: tuple[float, float]) -> list[str]:
-    parts = []
-    bottom, top = ends
-    for step in range(5):
-        height = bottom + (top - bottom) * step / 4
-        (x1, y), (x2, _) = place(0.0, height), place(right, height)
-        parts.append(f'<line class="grid" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="small" text-anchor="end" x="{x1 - 6:.1f}" y="{y + 4:.1f}">{height:.2g}</text>')
-        x, base = place(right * step / 4, bottom)
-        parts.append(
-            f'<text class="small" text-anchor="middle" x="{x:.1f}" y="{base + 16:.1f}">{right * step / 4:.3g}</text>'
-        )
-    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
-    parts.append(f'<text class="small" text-anchor="middle" x="{middle:.1f}" y="{HEIGHT - 6}">{escape(across)}</text>')
-    return parts
-
-
-def _svg(title: str, height: float, parts: Sequence[str]) -> str:
-    caption = escape(title)
-    return (
-        f"<figure><figcaption>{caption}</figcaption>"
-        f'<svg role="img" aria-label="{caption}" viewBox="0 0 {WIDTH} {height:.0f}" '
-        f'width="{WIDTH}" height="{height:.0f}">{"".join(parts)}</svg></figure>'
-    )
 
 
 def make_output_folder(target: Path) -> Path:
