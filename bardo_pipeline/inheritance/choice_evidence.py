@@ -102,11 +102,8 @@ def _is_valid(row: Any) -> bool:
     words = all(isinstance(row[name], str) for name in ("entry_id", "origin_golem_id", *_NAMES))
     words &= row["received_as"] is None or isinstance(row["received_as"], str)
     limits = (("windows", 1, _COUNT_MAX), ("total", -_SUM_MAX, _SUM_MAX), ("squares", 0, _SUM_MAX))
-    return words and row["regime"] in (None, *REGIMES) and all(_is_within(row[n], low, high) for n, low, high in limits)
-
-
-def _is_within(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+    whole = all(type(row[name]) is int and low <= row[name] < high for name, low, high in limits)
+    return words and whole and row["regime"] in (None, *REGIMES)
 
 
 def with_evidence(

@@ -124,14 +124,12 @@ def attention_of(learning: Any) -> tuple[list[float], list[float]]:
     """Return (thoughts, vain thoughts) at birth, PLACES values each; zeros if the state lacks valid values."""
     attention = learning.get("attention") if isinstance(learning, dict) else None
     counts: list[Any] = [attention.get(n) if isinstance(attention, dict) else None for n in ("thoughts", "vain")]
-    if not all(isinstance(c, list) and len(c) == PLACES and all(_is_count(v) for v in c) for c in counts):
+    if not all(
+        isinstance(c, list) and len(c) == PLACES and all(type(v) is int and 0 <= v < 2**31 for v in c) for c in counts
+    ):
         return [0.0] * PLACES, [0.0] * PLACES
     thoughts, vain = counts
     return [v / MILLI for v in thoughts], [min(v, t) / MILLI for v, t in zip(vain, thoughts, strict=True)]
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def learned(

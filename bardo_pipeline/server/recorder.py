@@ -141,7 +141,7 @@ def _sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature |
 
     A signed line is an object of two texts: `line`, and `signature` as `KEY_ID BASE64`.
     """
-    lines = body.split(b"\n") if is_lines else [_on_one_line(body)]
+    lines = body.split(b"\n") if is_lines else [b" ".join(body.splitlines())]  # JSON has none in a text
     return [_sent_line(line.strip()) for line in lines if line.strip()]
 
 
@@ -221,8 +221,3 @@ def _record_lines(golem_id: str, tick: int, now: datetime, reports: Sequence[Rep
         lines.append((line, glance(line), None))
         tick = max(tick, record.tick + 1)
     return lines
-
-
-def _on_one_line(body: bytes) -> bytes:
-    """Return a JSON text without line breaks; a line break inside a string is invalid JSON anyway."""
-    return body.replace(b"\r", b" ").replace(b"\n", b" ")

@@ -137,7 +137,8 @@ def best(found: Iterable[Found], count: int) -> list[Found]:
 
 def _found(layer: StyxLayer, shelf: _Shelf, hits: pa.Table, confidence_min: float, policy: Policy) -> Iterator[Found]:
     entries = shelf.grimoire.entries
-    stated = {(row["golem_id"], row["entry_id"]): row for row in _origins(entries).to_pylist()}
+    origins = entries.select(["golem_id", "entry_id", "generation", "anchor_at"])
+    stated = {(row["golem_id"], row["entry_id"]): row for row in origins.to_pylist()}
     for hit in hits.to_pylist():
         if hit["confidence_ppm"] >= ppm(confidence_min):
             origin, confidence = stated[hit["golem_id"], hit["entry_id"]], hit["confidence_ppm"] / PPM
@@ -150,10 +151,6 @@ def _found(layer: StyxLayer, shelf: _Shelf, hits: pa.Table, confidence_min: floa
                 hit["kind"] == PROPOSITION and hit["modifier"] == policy.retrieval.proposition_contradicted,
                 origin["anchor_at"],
             )  # fmt: skip
-
-
-def _origins(entries: pa.Table) -> pa.Table:
-    return entries.select(["golem_id", "entry_id", "generation", "anchor_at"])
 
 
 PROPOSITION = "proposition"

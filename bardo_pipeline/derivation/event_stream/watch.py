@@ -240,7 +240,7 @@ async def watch(
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))
     while True:
         waited = True
-        while batch := await asyncio.to_thread(_next_chunk, events):
+        while batch := await asyncio.to_thread(list, islice(events, _CHUNK)):
             waited = False
             for event in batch:
                 yield event
@@ -250,10 +250,6 @@ async def watch(
             await asyncio.sleep(rules.fabric.poll_seconds if poll_seconds is None else poll_seconds)
         fabric.golems = golems_in_view(context.log, golems)  # the owner may have more golems by now
         events = fabric.fresh()
-
-
-def _next_chunk(events: Iterator[GolemEvent]) -> list[GolemEvent]:
-    return list(islice(events, _CHUNK))
 
 
 def _open_life(path: Path) -> AppendOnlyTable | None:

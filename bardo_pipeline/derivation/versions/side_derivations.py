@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -183,7 +182,7 @@ def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
                 **{name: getattr(content, name, None) for name in _DESCRIBED},
                 changed=None if policy is None else differences(current.policy, policy),
                 written_at=datetime.fromtimestamp(newest, UTC),
-                own_bytes=_own_bytes(folder),
+                own_bytes=sum(s.st_size for _, s in files_below(folder) if s.st_nlink == 1),  # no hard link
                 fit=unfit(context, folder.name),
             )
         )
@@ -191,11 +190,6 @@ def stored_derivations(context: DerivationContext) -> list[StoredDerivation]:
 
 
 _DESCRIBED = ("policy_hash", "passes_edition", "embedder", "golems")
-
-
-def _own_bytes(folder: Path) -> int:
-    """Return the bytes of the files that no other folder shares by a hard link."""
-    return sum(status.st_size for _, status in files_below(folder) if status.st_nlink == 1)
 
 
 def unfit(context: DerivationContext, name: str) -> str | None:

@@ -184,14 +184,11 @@ def _read_single(lines: Lines, which: Sequence[int]) -> _Part:
     versions = pa.array([record.schema_version for record in read], pa.int64())
     usual = _has_usual_format(rows.column("observed_at")).tolist()
     exact = [
-        record if is_usual else _model_of(lines[at]) for at, record, is_usual in zip(good, read, usual, strict=True)
+        record if is_usual else DecisionCycleRecord.model_validate_json(lines[at], strict=True)
+        for at, record, is_usual in zip(good, read, usual, strict=True)
     ]
     moments = pa.array([record.observed_at for record in exact], MOMENT)
     return _Part(_set(_set(rows, "schema_version", versions), "observed_at", moments), good, bad)
-
-
-def _model_of(line: bytes) -> DecisionCycleRecord:
-    return DecisionCycleRecord.model_validate_json(line, strict=True)
 
 
 def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:
