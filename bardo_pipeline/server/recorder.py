@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from bardo_pipeline.errors import BardoError, JournalError, RecordError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.experience.reported_experience import fault_of, record_of
-from bardo_pipeline.events.record.repeated_keys import check_keys
+from bardo_pipeline.events.record.repeated_keys import check_keys, repeated_key
 from bardo_pipeline.events.record_json import Glance, glance
 from bardo_pipeline.server.parameters import ReportParameters
 from bardo_pipeline.storage.home import Home
@@ -154,8 +154,8 @@ def _sent_line(text: bytes) -> tuple[bytes, Signature | SignatureError | None]:
         return text, None  # the later check of the line refuses it with its error
     if not isinstance(sent, dict) or sent.keys() != {"line", "signature"}:
         return text, None
-    if not isinstance(sent["line"], str) or not isinstance(sent["signature"], str):
-        return text, SignatureError("`line` and `signature` of a signed line are texts: send both as JSON strings")
+    if repeated_key(text) or not isinstance(sent["line"], str) or not isinstance(sent["signature"], str):
+        return text, SignatureError("a signed line has one `line` and one `signature`: send both as JSON strings")
     try:
         return sent["line"].encode(), signature_of(sent["signature"].encode())
     except SignatureError as error:

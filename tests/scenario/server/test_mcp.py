@@ -204,7 +204,7 @@ def test_each_refusal_names_its_thing_and_its_cure(two_owners_home: Path, tmp_pa
 
 
 REPEATED = (
-    '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "memory_search_insights",'
+    '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "memory_search",'
     ' "arguments": {"query": "gas", "query": "tide"}}}'
 )
 

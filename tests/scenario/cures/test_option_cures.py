@@ -1,0 +1,120 @@
+"""A message about an option or an argument states how the command is called instead, and that call succeeds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
+from tests.support.homes.two_owners import CORAL, PEARL, belongings
+from tests.support.processes.bardo_command import bardo, on_terminal
+from tests.support.processes.printed_cures import cure_in, ids, value_in
+
+pytestmark = [pytest.mark.row("P-4"), pytest.mark.full]
+
+
+def test_a_key_is_given_with_its_owner(owned: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)], check=True)
+    public = subprocess.run(["openssl", "pkey", "-in", str(key), "-pubout"], check=True, capture_output=True).stdout
+    (tmp_path / "public.pem").write_bytes(public)
+    bardo("keys", "owner", CORAL, "--file", str(tmp_path / "public.pem"), home=owned)
+    option = value_in(bardo("bundle", "sign", "--key", str(key), home=owned, expect=2), r"give (--owner) too")
+    assert "signed with" in bardo("bundle", "sign", "--key", str(key), option, CORAL, home=owned)
+
+
+def test_a_home_without_decisions_is_judged_after_a_run(new_home: Path, tmp_path: Path) -> None:
+    words = ("eval", "negentropy", "--out", str(tmp_path / "out"))
+    cure = cure_in(bardo(*words, home=new_home, expect=2))
+    bardo(*cure, "--golems", "2", "--bars", "1500", "--no-marts", home=new_home)
+    assert "Page:" in bardo(*words, home=new_home)
+
+
+def test_a_moment_of_silence_is_given_with_its_clock(living: Path) -> None:
+    words = ("golem", "observe", "--dry-run", "--at", "2027-01-01")
+    option, clock = value_in(bardo(*words, home=living, expect=2), r"--at needs (--clock wall)").split()
+    bardo(*words, option, clock, home=living)
+
+
+@pytest.mark.parametrize("given", [("--block-from", "5"), ("--tick-from", "3", "--tick-to", "2")])
+def test_the_ends_of_a_reorg_are_given_together_in_order(given: tuple[str, ...], lived: Path) -> None:
+    records = DerivationContext.open(lived).log.read_cycles(["golem_id", "tick", "observation"]).to_pylist()
+    golem, tick, chain = next((r["golem_id"], r["tick"], r["observation"]["chain"]) for r in records)
+    words = ("reorg", golem, "--chain", chain, "--no-derive")
+    refused = bardo(*words, *given, home=lived, expect=2)
+    first, last = value_in(refused, r"(--\S+ and --\S+) must be given together, in ascending order").split(" and ")
+    if first == "--tick-from":
+        assert "is left out" in bardo(*words, first, str(tick), last, str(tick), home=lived)
+    else:
+        assert f"at blocks 5 to {2**40}" in bardo(*words, first, "5", last, str(2**40), home=lived, expect=2)
+
+
+def test_raw_bytes_are_sent_to_a_file(founded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (founded / "spool").mkdir(exist_ok=True)
+    (founded / "spool" / "wrong.jsonl").write_text("no record\n")
+    bardo("spool", "take", home=founded)
+    (item,) = ids(bardo("quarantine", "list", home=founded))
+    with pytest.raises(AssertionError, match="send them to a file"):
+        on_terminal(("quarantine", "show", item, "--raw"), founded)
+    assert "no record" in bardo("quarantine", "show", item, "--raw", home=founded), "the output of this call is a file"
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257])
+def test_a_name_has_the_stated_length(name: str, founded: Path) -> None:
+    refused = bardo("keys", "owner", name, home=founded, expect=2)
+    most = int(value_in(refused, r"a name has 1 to (\d+) characters"))
+    bardo("keys", "owner", "x" * most, home=founded)
+    refused = bardo("status", "--owner", name, home=founded, expect=2)
+    assert int(value_in(refused, r"give 1 to (\d+) characters, or no --owner")) == most
+    bardo("status", home=founded)
+
+
+def test_an_empty_reason_of_a_waiver_is_written(marts: Path) -> None:
+    failures = bundle_failures(DerivationContext.open(marts))
+    warning = next(failure for failure in failures if failure.severity == "warning")
+    words = ("bundle", "waive", warning.golem_id, warning.expectation, "--why")
+    option = value_in(bardo(*words, " ", home=marts, expect=2), r"a waiver needs a reason: add (--why)")
+    bardo(*words[:-1], option, "seen", home=marts)
+
+
+def test_an_unknown_bundle_leads_to_the_known_ones(marts: Path) -> None:
+    refused = bardo("bundle", "show", "nothing", home=marts, expect=2)
+    known = ids(bardo(*cure_in(refused, "bundle show"), home=marts))
+    bardo("bundle", "show", known[0], home=marts)
+
+
+def test_a_bundle_to_buy_is_taken_in_first(owned: Path) -> None:
+    refused = bardo("library", "buy", "nothing", "--why", "x", "--owner", CORAL, home=owned, expect=2)
+    listed = bardo(*cure_in(refused, "bundle show"), "--owner", PEARL, home=owned)
+    assert belongings(owned, PEARL).bundle[:12] in listed
+
+
+def test_a_cycle_of_proposals_lies_in_the_stated_range(living: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARDO_LANGUAGE_MODEL", "openai-chat:none")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    bardo("derive", "--no-marts", home=living)
+    golem = DerivationContext.open(living).life("GolemBorn")["golem_id"][0].as_py()
+    refused = bardo("propose", golem, "--cycle", "99", "--dry-run", home=living, expect=2)
+    newest = value_in(refused, r"is curated through cycle (\d+)")
+    bardo("propose", golem, "--cycle", newest, "--dry-run", home=living)
+
+
+def test_a_configuration_of_a_golem_needs_its_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    refused = bardo("config", "show", "--golem", "g-1", home=home, expect=2)
+    bardo(*cure_in(refused, "run"), "--golems", "1", "--bars", "60", "--no-marts", home=home)
+    golem = DerivationContext.open(home).life("GolemBorn")["golem_id"][0].as_py()
+    assert json.loads(bardo("config", "show", "--golem", golem, "--json", home=home))
+
+
+def test_an_unknown_setting_leads_to_the_parts_of_the_policy(lived: Path) -> None:
+    refused = bardo("whatif", "--set", "zzz=1", home=lived, expect=2)
+    parts = value_in(refused, r"its parts are (.+)$").split(", ")
+    assert "decay" in parts
+    near = bardo("whatif", "--set", "decay.tactical=14", home=lived, expect=2)
+    setting = value_in(near, r"the nearest are (decay\.tactical\w+)")
+    assert "14" in bardo("whatif", "--set", f"{setting}=14", home=lived)
