@@ -1,4 +1,4 @@
-"""Compares golems alone, in a clade, in a clade with Lethe, and in a clade with one liar, on the same markets.
+"""Compares golems alone, in a clade, with one liar in it, with Lethe, and with a forger on Lethe, on the same markets.
 
 The golems of a market are born one after the other, with equal traits, budgets, lifespans and luck in each arm. Each
 arm is a home with the whole pipeline: log, curation, exchange of parcels and notes through a relay, quarantine, limits.
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,9 @@ from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at
 from bardo_pipeline.derivation.clade.lethe_exchange import Board, exchange_posts
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.incremental.received_posts import posts_received
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import synthetic_market
@@ -39,18 +41,18 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.fleet_run import FleetRun
-from bardo_pipeline.runtime.lying_golem import LyingGolem
+from bardo_pipeline.runtime.lying_golem import BoardForger, LyingGolem
 from bardo_pipeline.runtime.run_settings import Heir, Run
 from bardo_pipeline.storage.home import Home
 
-ARMS = ("alone", "clade", "lethe", "liar")
-ALONE, CLADE, LETHE, LIAR = ARMS
+ARMS = ("alone", "clade", "lethe", "liar", "forger")
+ALONE, CLADE, LETHE, LIAR, FORGER = ARMS
 
 TRUTH = ("choice", "range_400_over_160", 1)
 """Source, action type and sign of the rule that states the planted truth, over all regimes."""
 
 TIME_MAX, COST_MAX = 0.5, 0.1
-"""Largest time of a clade as a share of the time alone; largest cost of a liar as a share of the clade's gain."""
+"""Largest time of a clade as a share of the time alone; largest cost of a liar or a forger as a share of the gain."""
 
 EXCHANGE_CHUNKS = 2
 """Cycles between exchanges. INH S6.2 exchanges after each cycle."""
@@ -59,8 +61,7 @@ _OWNER = "owner-1"
 _FOUNDING = Founding(owners=(_OWNER,), credit_share=0.05)
 """Twice the usual credits, so that few golems die of poverty before they met the truth."""
 
-_ENABLED = {CLADE: "clade_enabled = true", LIAR: "clade_enabled = true",
-            LETHE: "clade_enabled = true\nlethe_enabled = true"}  # fmt: skip
+_PUBLIC = (LETHE, FORGER)
 
 
 class CladeTrial(NamedTuple):
@@ -105,7 +106,9 @@ class ArmLife(NamedTuple):
     """Figures of one arm in one market, by golem in the order of birth.
 
     known_at: position on the tape at which a golem first held the truth, the tape's length if it never did. worth: at
-    the end of life or of the market, as a share of the budget. The liar's own place holds -1 and NaN.
+    the end of life or of the market, as a share of the budget. The liar's own place holds -1 and NaN. false_priors:
+    pairs of a golem and a prior that it retrieved and that lies alone state. alarmed: share of the ticks at which the
+    probe of threats was high. forged: posts on the board, beyond the quota, and let in without a known identity.
     """
 
     ticks: int
@@ -113,6 +116,9 @@ class ArmLife(NamedTuple):
     deaths: int
     worth: tuple[float, ...]
     lies: Lies | None = None
+    forged: dict[str, int] | None = None
+    false_priors: int = 0
+    alarmed: float = 0.0
 
     @property
     def document(self) -> dict[str, object]:
@@ -137,7 +143,7 @@ class _Arm:
         Home.create(root / "home", policy, START)
         self._context = DerivationContext.open(root / "home", policy=policy)
         if arm != ALONE:
-            stated = parse(f"[styx]\n{_ENABLED[arm]}\n", "bardo.toml")
+            stated = parse("[styx]\nclade_enabled = true\n" + "lethe_enabled = true\n" * (arm in _PUBLIC), "bardo.toml")
             record_configuration(self._context, stated, now=START, why="the arm of an evaluation", at=START)
         self._secret = CladeSecret(f"{trial.seed:032d}".encode())
         golems = [self._born(number) for number in range(trial.golems)]
@@ -145,6 +151,9 @@ class _Arm:
         self._honest = [golem for number, golem in enumerate(golems) if number != self._place]
         self._liar_born = None if self._place is None else golems[self._place]
         self._liar = self._liar_born and LyingGolem(self._context, *self._liar_born[:2], self._secret)
+        forger, unknown = (CladeSecret(f"{trial.seed:031d}{letter}".encode()) for letter in "fu")
+        self._verified = [self._secret.identity_name, forger.identity_name]
+        self._forger = BoardForger(forger, unknown) if arm == FORGER else None
         self._first_lie: int | None = None
         self._throttled: int | None = None
 
@@ -160,9 +169,7 @@ class _Arm:
     def live(self, open_relay: OpenRelay) -> ArmLife:
         """Run the home through the market."""
         secret = self._secret
-        relay = open_relay(
-            self._root / "relay.db", secret.topic, secret.token, [secret.identity_name], lambda: self._now
-        )
+        relay = open_relay(self._root / "relay.db", secret.topic, secret.token, self._verified, lambda: self._now)
         run = Run(
             f"clade-{self._trial.seed}", self._market, 0, 1, _FOUNDING, heirs=tuple(self._honest),
             exchange=None if self._arm == ALONE else lambda: self._exchange(relay), commit_chunks=EXCHANGE_CHUNKS,
@@ -176,7 +183,7 @@ class _Arm:
             self._context.log.close()
 
     def _exchange(self, relay: Exchanging) -> None:
-        """Let the liar lie, then exchange."""
+        """Let the liar and the forger lie, then exchange."""
         self._now = newest_tick_at(self._context, _OWNER) or START
         tick = _tick_of(self._tape, self._now)
         if self._liar is not None and self._liar_born is not None and self._liar_born.at <= self._now:
@@ -185,7 +192,10 @@ class _Arm:
         done = exchange(self._context, _OWNER, self._secret, relay, now=self._now)
         if self._throttled is None and self._liar is not None and self._liar.golem_id in done.throttled:
             self._throttled = tick
-        if self._arm == LETHE:
+        if self._forger is not None:
+            market = {name: getattr(self._market, name) for name in ("chain", "protocol", "pair")}
+            self._forger.forge(relay.board, posts_received(self._context), market, self._now)
+        if self._arm in _PUBLIC:
             exchange_posts(self._context, _OWNER, self._secret, relay.board, now=self._now)
 
     def _figures(self, life: FleetRun) -> ArmLife:
@@ -195,17 +205,31 @@ class _Arm:
             (pc.field("source") == source) & (pc.field("action_type") == act) & pc.field("regime").is_null()
             & (pc.field("sign") == sign) & (pc.field("status") == "active")
         )  # fmt: skip
-        first = {
-            row["golem_id"]: _tick_of(self._tape, row["at_min"])
-            for row in about.group_by("golem_id").aggregate([("at", "min")]).to_pylist()
-        }
+        rows = about.group_by("golem_id").aggregate([("at", "min")]).to_pylist()
+        first = {row["golem_id"]: _tick_of(self._tape, row["at_min"]) for row in rows}
         ends = self._worth_by_golem(life)
         known = [first.get(golem.golem_id, ticks) for golem in self._honest]
         worth = [ends[golem.golem_id] / _FOUNDING.budget_micros for golem in self._honest]
         if self._place is not None:
             known.insert(self._place, -1)
             worth.insert(self._place, float("nan"))
-        return ArmLife(ticks, tuple(known), life.deaths, tuple(worth), self._lies(decisions))
+        forged = None if self._forger is None else dict(self._forger.posts)
+        return ArmLife(ticks, tuple(known), life.deaths, tuple(worth), self._lies(decisions), forged, *self._misled())
+
+    def _misled(self) -> tuple[int, float]:
+        """Return how many false priors golems retrieved, and the share of ticks with a high threat."""
+        records = self._context.log.read_cycles(["golem_id", "retrieval", "probe_results"])
+        lies = pa.table({"prior_id": pa.array(sorted(self._forger.false if self._forger else ()), pa.string())})
+        liar = {"scars": "-" if self._liar is None else f"scar-{self._liar.golem_id}-"}
+        (row,) = query_tables(
+            """
+            with priors as (select golem_id, unnest(retrieval.priors).prior_id as prior_id from records)
+            select (select count(distinct (golem_id, prior_id)) from priors
+                    where starts_with(prior_id, $scars) or prior_id in (select prior_id from lies)), avg((list_filter(
+                probe_results, lambda p: p.probe = 'pheromone_threat' and p.severity = 'high') <> [])::int) from records
+            """, liar, records=records, lies=lies,
+        ).to_pylist()  # fmt: skip
+        return tuple(row.values())
 
     def _worth_by_golem(self, life: FleetRun) -> dict[str, int]:
         """Return net asset value plus credits at the end of life or of the market, in micro-dollars."""
@@ -223,9 +247,8 @@ class _Arm:
         at = [_tick_of(self._tape, moment) - since for moment in of_liar["at"].to_pylist()]
 
         def first(code: int) -> int | None:
-            return min(
-                (tick for tick, word in zip(at, operation, strict=True) if word == OPERATIONS[code]), default=None
-            )
+            ticks = (tick for tick, word in zip(at, operation, strict=True) if word == OPERATIONS[code])
+            return min(ticks, default=None)
 
         return Lies(
             first(SPOKEN_AGAINST), first(REFUSED), None if self._throttled is None else self._throttled - since,
@@ -262,11 +285,11 @@ class CladeReport:
     Parameters
     ----------
     arms : figures by arm: all_know (ticks from the last birth until all golems knew the truth), share_known, deaths,
-        worth
+        worth, false_priors, alarmed
     gains : paired differences by name, positive if the second arm is better
     time_share : time of the clade as a share of the time alone; None if golems alone need no time
-    liars_cost : share of the clade's gain of time, over the golems that live in all arms; None without a gain
-    liar : ticks until the liar's entries were contradicted, refused and throttled, and numbers of its entries
+    liars_cost, forgers_cost : share of the gain of time, over the golems that live in all arms; None without a gain
+    liar : ticks until the liar's entries were contradicted, refused and throttled; numbers of these and forged posts
     markets : figures of each market by arm
     """
 
@@ -274,6 +297,7 @@ class CladeReport:
     gains: dict[str, Interval]
     time_share: Interval | None
     liars_cost: Interval | None
+    forgers_cost: Interval | None
     liar: dict[str, Interval | None]
     markets: dict[str, list[ArmLife]]
     apart: int
@@ -281,21 +305,17 @@ class CladeReport:
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """The bounds that a clade has to keep."""
-        share, cost = (None if own is None else own[0] for own in (self.time_share, self.liars_cost))
+        share, liar, forger = (own and own[0] for own in (self.time_share, self.liars_cost, self.forgers_cost))
         return (
             Bound.of("time of the clade", share, "at most", TIME_MAX, "share of the time alone, mean"),
-            Bound.of(
-                "gain of time", self.gains[_TIME.format(CLADE, ALONE)][1], "above", 0.0, "ticks; low end of 95 %"
-            ),
-            Bound.of("cost of a liar", cost, "at most", COST_MAX, "share of the clade's gain of time, mean"),
-            Bound.of(
-                "worth with Lethe", self.gains[_WORTH.format(LETHE, CLADE)][2], "at least", 0.0,
-                "gain over the clade in shares of the budget; high end of 95 %",
-            ),
-            Bound.of(
-                "time with Lethe", self.gains[_TIME.format(LETHE, CLADE)][2], "at least", 0.0,
-                "ticks gained over the clade; high end of 95 %",
-            ),
+            Bound.of("gain of time", self.gains[_TIME.format(CLADE, ALONE)][1], "above", 0.0, "ticks; low end of 95 %"),
+            Bound.of("cost of a liar", liar, "at most", COST_MAX, "share of the clade's gain of time, mean"),
+            Bound.of("cost of a forger", forger, "at most", COST_MAX, "share of Lethe's gain of time, mean"),
+            *(Bound.of(f"{name} with Lethe", self.gains[form.format(LETHE, CLADE)][2], "at least", 0.0, unit)
+              for name, form, unit in (
+                  ("worth", _WORTH, "gain over the clade in shares of the budget; high end of 95 %"),
+                  ("time", _TIME, "ticks gained over the clade; high end of 95 %"),
+              )),
         )  # fmt: skip
 
     @property
@@ -318,7 +338,7 @@ class CladeReport:
 
 
 _TIME, _WORTH = "{} over {}, ticks until all know", "{} over {}, worth"
-_PAIRS = ((CLADE, ALONE), (LETHE, ALONE), (LETHE, CLADE), (LIAR, CLADE), (LIAR, ALONE))
+_PAIRS = ((CLADE, ALONE), (LETHE, ALONE), (LETHE, CLADE), (LIAR, CLADE), (LIAR, ALONE), (FORGER, LETHE))
 
 
 def grade_clades(
@@ -374,6 +394,7 @@ def graded_clades(trials: Sequence[CladeTrial], markets: dict[str, list[ArmLife]
             "share_known": mean_of([_share_known(life) for life in lives]),
             "deaths": mean_of([life.deaths for life in lives]),
             "worth": mean_of(worths(arm, honest=arm == LIAR)),
+            **{name: mean_of([getattr(life, name) for life in lives]) for name in ("false_priors", "alarmed")},
         }
         for arm, lives in markets.items()
     }
@@ -385,10 +406,14 @@ def graded_clades(trials: Sequence[CladeTrial], markets: dict[str, list[ArmLife]
         gains[_TIME.format(better, base)] = mean_of(time.tolist())
         gains[_WORTH.format(better, base)] = mean_of(worth.tolist())
     alone, clade, liar = (np.array(times(arm, honest=True)) for arm in (ALONE, CLADE, LIAR))
-    share = ratio_of(times(CLADE, honest=False), times(ALONE, honest=False))
+    every, lethe, forger = (np.array(times(arm, honest=False)) for arm in (ALONE, LETHE, FORGER))
+    share = ratio_of(times(CLADE, honest=False), every.tolist())
     return CladeReport(
         arms, gains, share, ratio_of((liar - clade).tolist(), (alone - clade).tolist()),
-        _liar_figures([life.lies for life in markets[LIAR]], policy), markets, trials[0].apart,
+        ratio_of((forger - lethe).tolist(), (every - lethe).tolist()),
+        _liar_figures("entries", Lies._fields, [life.lies and life.lies._asdict() for life in markets[LIAR]], policy)
+        | _liar_figures("posts", ("posted", "barred", "admitted"), [life.forged for life in markets[FORGER]], policy),
+        markets, trials[0].apart,
     )  # fmt: skip
 
 
@@ -408,12 +433,12 @@ def _share_known(life: ArmLife) -> float:
     return sum(known) / len(known)
 
 
-def _liar_figures(lies: Sequence[Lies | None], policy: Policy) -> dict[str, Interval | None]:
+def _liar_figures(of: str, names: Sequence[str], lies: Sequence[Any], policy: Policy) -> dict[str, Interval | None]:
     """Return the mean of each figure over the markets in which it exists, and in how many it does."""
     figures: dict[str, Interval | None] = {}
-    for name in Lies._fields:
-        values = np.array([getattr(own, name) for own in lies if own is not None and getattr(own, name) is not None])
-        words = f"ticks until {name}" if name in _MOMENTS else f"entries {name}"
+    for name in names:
+        values = np.array([own[name] for own in lies if own is not None and own[name] is not None])
+        words = f"ticks until {name}" if name in _MOMENTS else f"{of} {name}"
         if len(values):
             draws = np.random.default_rng(0).integers(0, len(values), (policy.worth.bootstrap_draws, len(values)))
             figures[words] = _interval(values.astype(np.float64), draws)

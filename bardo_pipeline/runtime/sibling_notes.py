@@ -118,7 +118,8 @@ class SiblingNotes:
             end = pa.Table.from_pylist([note.facts.death.model_dump() | {"golem_id": row["golem_id"]}], DEATH_TICKS)
             cohort.ends = pa.concat_tables([cohort.ends, end]).group_by(DEATH_TICKS.names).aggregate([])
         if self._concerns(row):
-            hear_threat(cohort.fleet, i, row["confidence_ppm"] / PPM, at_us, policy)
+            intensity = min(row["confidence_ppm"] / PPM, policy.reception.import_confidence)
+            hear_threat(cohort.fleet, i, intensity, at_us, policy)
         if row["scar_id"] in held:
             return []
         held.add(row["scar_id"])

@@ -1,4 +1,4 @@
-"""`bardo eval clade`: compare golems alone, in a clade, with Lethe, and with one liar among them."""
+"""`bardo eval clade`: compare golems alone, in a clade, with Lethe, with one liar, and with a forger on Lethe."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clade(
     workers: opt.Workers = None,
     json: opt.Json = False,
 ) -> None:
-    """Compare golems alone, in a clade, with Lethe and with one liar; exit 1 if a bound is missed."""
+    """Compare golems alone, in a clade, with Lethe, with one liar and with a forger; exit 1 if a bound is missed."""
     target = eval_report.make_output_folder(folder or Path("eval") / f"clade-{seed}")
     trials = [CladeTrial(seed + number, golems, bars, apart) for number in range(seeds)]
     with eval_report.report_progress(quiet=json) as on_progress:
@@ -43,7 +43,8 @@ def clade(
     summary: dict[str, Any] = {
         "seed": seed, "markets": seeds, "golems": golems, "bars": bars, "apart": apart, "kept": report.kept,
         "bounds": [bound._asdict() for bound in report.bounds], "arms": report.arms, "gains": report.gains,
-        "time_share": report.time_share, "liars_cost": report.liars_cost, "liar": report.liar,
+        "time_share": report.time_share, "liars_cost": report.liars_cost, "forgers_cost": report.forgers_cost,
+        "liar": report.liar,
         "markets_by_arm": {arm: [life.document for life in lives] for arm, lives in report.markets.items()},
     }  # fmt: skip
     eval_report.write_report(target, _page(report, trials[0]), summary, lambda: _show(report), json=json)
@@ -51,7 +52,7 @@ def clade(
         raise Exit(1)
 
 
-_ARM = ("arm", "ticks_until_all_know", "knew_it_by_the_end", "deaths", "worth")
+_ARM = ("arm", "ticks_until_all_know", "knew_it_by_the_end", "deaths", "worth", "false_priors", "alarmed")
 _GAIN = ("difference", "mean", "95_low", "95_high")
 
 
@@ -63,7 +64,7 @@ def _number(value: Interval | None, form: str = "{:,.0f}") -> str:
 def _arm_rows(report: CladeReport) -> list[tuple[str, ...]]:
     return [
         (arm, _number(own["all_know"]), _number(own["share_known"], "{:.0%}"), _number(own["deaths"], "{:.1f}"),
-         _number(own["worth"], "{:.1%}"))
+         _number(own["worth"], "{:.1%}"), _number(own["false_priors"]), _number(own["alarmed"], "{:.0%}"))
         for arm, own in report.arms.items()
     ]  # fmt: skip
 
@@ -73,8 +74,9 @@ def _gain_rows(report: CladeReport) -> list[tuple[str, ...]]:
     for name, own in report.gains.items():
         form = "{:+.2%}" if "worth" in name else "{:+,.1f}"
         rows.append((name, *(form.format(value) for value in own)))
-    if report.liars_cost is not None:
-        rows.append(("liar's cost, share of the clade's gain", *(f"{v:.1%}" for v in report.liars_cost)))
+    for name, cost in (("liar", report.liars_cost), ("forger", report.forgers_cost)):
+        if cost is not None:
+            rows.append((f"{name}'s cost, share of the gain of time", *(f"{value:.1%}" for value in cost)))
     return rows
 
 
@@ -86,8 +88,8 @@ def _show(report: CladeReport) -> None:
     eval_report.print_bounds(report.bounds)
     print_table(f"{len(report.markets[ARMS[0]])} markets, means and 95 % intervals", _ARM, _arm_rows(report))
     print_table("Paired differences", _GAIN, _gain_rows(report))
-    print_table("The liar", ("figure", "mean and 95 %"), _liar_rows(report))
-    say("Ticks are counted from the last birth, and for the liar from its first message.")
+    print_table("The liar and the forger", ("figure", "mean and 95 %"), _liar_rows(report))
+    say("Ticks are counted from the last birth, and for the liar from its first message. Alarmed: share of ticks.")
 
 
 def _page(report: CladeReport, first: CladeTrial) -> str:
@@ -96,8 +98,9 @@ def _page(report: CladeReport, first: CladeTrial) -> str:
         f"They live with equal traits, budgets, lifespans and luck in each arm, through {first.bars:,} bars. The "
         f"planted truth is that wide ranges earn more: {TRUTH[1]}. A golem knows it when it holds the rule as active. "
         "Ticks are counted from the last birth; a golem that never knew it counts with the end of the market. In the "
-        "last arm one golem is replaced by a liar, and the others are compared. Intervals are 95 % by a bootstrap over "
-        "markets."
+        "arm liar one golem is replaced, and the others are compared. In the arm forger a stranger forges votes and "
+        "threats. False priors are pairs of a golem and a false scar or proposition that it retrieved. Alarmed is the "
+        "share of ticks with a high threat. Intervals are 95 % by a bootstrap over markets."
     )
     plots = (
         _known(report),
@@ -110,7 +113,7 @@ def _page(report: CladeReport, first: CladeTrial) -> str:
         f"<h2>Bounds</h2>{eval_report.bounds_table(report.bounds)}",
         f'<h2>Arms</h2><div class="plots">{"".join(plots)}</div>{eval_report.table(_ARM, _arm_rows(report))}',
         f"<h2>Paired differences</h2>{eval_report.table(_GAIN, _gain_rows(report))}",
-        f"<h2>The liar</h2>{eval_report.table(('figure', 'mean and 95 %'), _liar_rows(report))}",
+        f"<h2>The liar and the forger</h2>{eval_report.table(('figure', 'mean and 95 %'), _liar_rows(report))}",
     )
     return eval_report.page("Proof of worth: clades", head, sections)
 

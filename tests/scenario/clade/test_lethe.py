@@ -113,7 +113,7 @@ def test_votes_and_threats_of_strangers_reach_the_ticks_of_a_run(tmp_path: Path)
             assert value is None
         else:
             days = (row["observed_at"] - LATELY).total_seconds() / 86_400
-            assert value == pytest.approx(0.8 * 0.5**days)
+            assert value == pytest.approx(context.policy.reception.import_confidence * 0.5**days)
     beliefs = json.loads(bardo("clade", "beliefs", "--json", home=root))
     assert {row["vote_count"] for row in beliefs} == {3}
     assert all(row["quorum_met"] and not row["contradicted"] for row in beliefs)

@@ -11,6 +11,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.clade_evaluation import (
     ALONE,
     CLADE,
+    FORGER,
     LETHE,
     LIAR,
     TRUTH,
@@ -37,27 +38,34 @@ def life(trial: CladeTrial, last: int, worth: float = 0.9, *, lies: Lies | None 
     return ArmLife(900, tuple(known), 0, tuple(ends), lies)
 
 
-def lives(alone: int, clade: int, lethe: int, liar: int, worth: float = 0.9) -> dict[str, list[ArmLife]]:
-    lies = Lies(100, 200, 300, 1, 9)
+def lives(
+    alone: int, clade: int, lethe: int, liar: int, worth: float = 0.9, forger: int | None = None
+) -> dict[str, list[ArmLife]]:
+    lies, forged = Lies(100, 200, 300, 1, 9), {"posted": 500, "barred": 20, "admitted": 0}
     known = {ALONE: alone, CLADE: clade, LETHE: lethe}
     arms = {
         arm: [life(trial, ticks, worth if arm == LETHE else 0.9) for trial in TRIALS] for arm, ticks in known.items()
     }
+    last = lethe if forger is None else forger
+    arms[FORGER] = [life(trial, last)._replace(forged=forged, false_priors=4, alarmed=0.25) for trial in TRIALS]
     return arms | {LIAR: [life(trial, liar, lies=lies) for trial in TRIALS]}
 
 
 @pytest.mark.parametrize(
-    ("times", "worth", "missed"),
+    ("times", "worth", "forger", "missed"),
     [
-        ((600, 300, 300, 300), 0.9, set()),
-        ((600, 320, 300, 300), 0.9, {"time of the clade"}),
-        ((600, 600, 600, 600), 0.9, {"time of the clade", "gain of time", "cost of a liar"}),
-        ((600, 200, 260, 200), 0.9, {"time with Lethe"}),
-        ((600, 200, 200, 200), 0.85, {"worth with Lethe"}),
+        ((600, 300, 300, 300), 0.9, 300, set()),
+        ((600, 320, 300, 300), 0.9, 300, {"time of the clade"}),
+        ((600, 600, 600, 600), 0.9, 600, {"time of the clade", "gain of time", "cost of a liar", "cost of a forger"}),
+        ((600, 200, 260, 200), 0.9, 260, {"time with Lethe"}),
+        ((600, 200, 200, 200), 0.85, 200, {"worth with Lethe"}),
+        ((600, 200, 200, 200), 0.9, 250, {"cost of a forger"}),
     ],
 )
-def test_bounds_are_missed_by_name(times: tuple[int, int, int, int], worth: float, missed: set[str]) -> None:
-    report = graded_clades(TRIALS, lives(*times, worth), Policy())
+def test_bounds_are_missed_by_name(
+    times: tuple[int, int, int, int], worth: float, forger: int, missed: set[str]
+) -> None:
+    report = graded_clades(TRIALS, lives(*times, worth, forger), Policy())
     assert {bound.name for bound in report.bounds if not bound.kept} == missed
     assert report.kept is not bool(missed)
     assert report.arms[ALONE]["all_know"][0] == times[0]
@@ -68,8 +76,12 @@ def test_the_cost_of_a_liar_is_its_share_of_the_gain_of_the_golems_that_live_in_
     known = {ALONE: 600, CLADE: 200, LETHE: 200}
     arms = {arm: [life(trial, ticks) for trial in TRIALS] for arm, ticks in known.items()}
     arms[LIAR] = [life(trial, 240, lies=Lies(100, 200, None, 1, 9)) for trial in TRIALS]
+    arms[FORGER] = lives(600, 200, 200, 240, forger=240)[FORGER]
     report = graded_clades(TRIALS, arms, Policy())
-    assert report.liars_cost == pytest.approx((0.1, 0.1, 0.1))
+    assert report.liars_cost == report.forgers_cost == pytest.approx((0.1, 0.1, 0.1))
+    assert (report.liar["posts posted"], report.liar["posts admitted"]) == ((500.0,) * 3, (0.0,) * 3)
+    figures = report.arms[FORGER]
+    assert (figures["false_priors"][0], figures["alarmed"][0], report.arms[LIAR]["alarmed"][0]) == (4, 0.25, 0)
     assert report.liar["ticks until contradicted"] == (100.0, 100.0, 100.0)
     assert report.liar["ticks until throttled"] is None
     assert report.arms[LIAR]["worth"][0] == pytest.approx(0.9)
