@@ -57,7 +57,7 @@ test-all: venv  ## the same checks with every test and all examples, drawn anew;
 bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
-crash: venv  ## kill processes 1,400 times and cut power 1,000 times: no acknowledged record is lost or doubled
+crash: venv  ## kill processes 1,600 times and cut power 1,000 times: nothing acknowledged is lost or doubled
 	$(BIN)/python -m tests.crash
 
 fuzz: venv  ## 100,000 invalid records: each accepted and read back equal, or in quarantine with a reason

@@ -75,7 +75,9 @@ def main() -> None:
             figures.extend(free_text_figures(root / "texts"))
             status.update("the server: 16 callers over HTTP, against the same work without it")
             figures.extend(serve_figures(root / "serve"))
-            status.update("the relay: 200 connected golems, and a golem that was away for seven days")
+            status.update(
+                "the relay: 200 connected golems, a golem that was away for seven days, a life with all layers"
+            )
             figures.extend(relay_figures(root / "relay"))
             status.update("deaths: the bottleneck over 1,000,000 entries, 1,000 deaths in one run")
             figures.extend(death_figures(root / "deaths"))

@@ -28,6 +28,7 @@ from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.relay.message_store import MessageStore
 from bardo_pipeline.relay.request_fields import micros
 from benchmarks.figures import Figure, seconds
+from benchmarks.layers import layers_figure
 
 GOLEMS, CLADE, SENT_PER_HOUR, SENDING_SECONDS = 200, 8, 100, 30
 DAYS_AWAY = 7
@@ -38,9 +39,13 @@ DELIVERY_AIM_MS, CATCH_UP_AIM_S = 250.0, 5.0
 
 
 def relay_figures(folder: Path) -> list[Figure]:
-    """Measure p99 of a delivery between connected golems, and the seconds of a catch-up."""
+    """Measure p99 of a delivery between connected golems, the seconds of a catch-up, and the cost of all layers."""
     folder.mkdir(parents=True)
-    return [_delivery_figure(folder / "deliveries.db"), _catch_up_figure(folder / "away.db")]
+    return [
+        _delivery_figure(folder / "deliveries.db"),
+        _catch_up_figure(folder / "away.db"),
+        layers_figure(folder / "layers"),
+    ]
 
 
 def _delivery_figure(database: Path) -> Figure:

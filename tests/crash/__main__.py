@@ -1,4 +1,4 @@
-"""`python -m tests.crash`: a thousand kills in named windows, 200 kills of commands, a thousand power cuts.
+"""`python -m tests.crash`: kills in named windows, of commands and in exchanges of a clade, and power cuts.
 
 A round depends on the seed, its number and the kills before it: `--seed` with the seed that was printed plays the same
 rounds again.
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from tests.crash.command_kills import CommandKills
+from tests.crash.exchanges.exchange_kills import ExchangeKills
 from tests.crash.harness import Round
 from tests.crash.outage import WORKLOADS, lost
 from tests.crash.power import MODES
@@ -30,6 +31,7 @@ def main() -> int:
     asked.add_argument("--folder", type=Path, default=None, help="folder of the homes; kept, with evidence of failures")
     asked.add_argument("--cuts", type=int, default=1_000, help="power cuts, simulated")
     asked.add_argument("--commands", type=int, default=200, help="kills of the commands in command_kills.py")
+    asked.add_argument("--exchanges", type=int, default=200, help="kills of a relay and of homes that exchange")
     given = asked.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     folder = given.folder or Path(tempfile.mkdtemp(prefix="bardo-crash-"))
@@ -48,7 +50,7 @@ def main() -> int:
     if not rounds.tally.clean:
         print(f"evidence of failures: {folder}", file=sys.stderr)
         return 1
-    faults = _kill_commands(folder, given.commands, seed)
+    faults = max(_kill_commands(folder, given.commands, seed), _kill_exchanges(folder, given.exchanges, seed))
     if given.folder is None and not faults:
         shutil.rmtree(folder)
     return max(faults, _cut(given.cuts, seed))
@@ -66,6 +68,24 @@ def _kill_commands(folder: Path, count: int, seed: int) -> int:
     for sentence in kills.tally.messages:
         print(sentence, file=sys.stderr)
     return 1 if kills.tally.messages else 0
+
+
+def _kill_exchanges(folder: Path, count: int, seed: int) -> int:
+    """Kill a relay and homes that exchange that many times. Return 0 if nothing was lost, doubled or damaged."""
+    if not count:
+        return 0
+    began = time.monotonic()
+
+    def on_progress(kills: int) -> None:
+        print(f"{time.monotonic() - began:6.0f} s: {kills} kills in exchanges", flush=True)
+
+    exchanges = ExchangeKills(folder, seed)
+    exchanges.play(count, on_progress)
+    print(exchanges.tally.table())
+    print(f"seed {seed}, {time.monotonic() - began:.0f} s")
+    for sentence in exchanges.tally.messages:
+        print(sentence, file=sys.stderr)
+    return 1 if exchanges.tally.messages else 0
 
 
 def _cut(count: int, seed: int) -> int:

@@ -127,9 +127,9 @@ def furnish(folder: Path, *, with_warehouse: bool) -> Place:
     return Place(folder / "home", beside.derivation_id, max(heirless), folder / "bundle.tar.zst")
 
 
-def state_of(root: Path) -> State:
-    """Derive the home and return the digest of each part."""
-    context = DerivationContext.open(root)
+def state_of(root: Path, context: DerivationContext | None = None) -> State:
+    """Derive the home and return the digest of each part. context: of this home, None to open it."""
+    context = context or DerivationContext.open(root)
     derive_everything(context, now=LATER)
     records = context.log.read_cycles(["golem_id", "tick", "content_hash"]).sort_by(
         [("golem_id", "ascending"), ("tick", "ascending")]

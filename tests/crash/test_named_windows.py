@@ -21,7 +21,7 @@ from tests.support.example_count import draw_seed
 @pytest.mark.row("EV-2", "EV-3", "P-1")
 def test_processes_killed_in_each_window_lose_no_acknowledged_record(tmp_path: Path) -> None:
     # In a process of its own, because a process with library threads cannot be forked safely.
-    sizes = ["--kills", "11", "--least", "1", "--cuts", "0", "--commands", "0"]
+    sizes = ["--kills", "11", "--least", "1", "--cuts", "0", "--commands", "0", "--exchanges", "0"]
     command = [sys.executable, "-m", "tests.crash", *sizes, "--folder", str(tmp_path), "--seed", str(draw_seed())]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     print(done.stdout)  # the output names the seed
