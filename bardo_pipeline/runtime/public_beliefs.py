@@ -20,7 +20,7 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.threats import hear_threat
 from bardo_pipeline.katabasis.priors import PRIOR_SCHEMA
 from bardo_pipeline.katabasis.public_consensus import beliefs_as_priors, held_beliefs, public_consensus
-from bardo_pipeline.katabasis.public_posts import Belief, Pheromone, Post
+from bardo_pipeline.katabasis.public_posts import Pheromone, Post
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.runtime.in_memory_fleet import Cohort
 
@@ -86,8 +86,7 @@ class PublicBeliefs:
         if self._context.log.life_version != self._version:
             self._version = self._context.log.life_version
             for heard in posts_received(self._context, known=self._heard):
-                posts = tuple(_dated(post, heard.at) for post in heard.posts)
-                self._heard[heard.owner_id, heard.content_hash] = heard._replace(posts=posts)
+                self._heard[heard.owner_id, heard.content_hash] = heard
 
     def _known(self, names: frozenset[_Event]) -> tuple[list[Post], pa.Table]:
         """Return the posts of events and their consensus; those of the last calls are kept."""
@@ -108,13 +107,6 @@ class PublicBeliefs:
             if (facts.chain, facts.protocol, facts.pair) == self._market:
                 intensity = min(facts.intensity_ppm / PPM, self._context.policy.reception.import_confidence)
                 hear_threat(cohort.fleet, i, intensity, _micros(facts.hour), self._context.policy)
-
-
-def _dated(post: Post, at: datetime) -> Post:
-    """Return a post with the time of its receipt if it states a later one, which would keep it from fading."""
-    facts = post.facts
-    is_at = {"day": min(facts.day, at.date())} if isinstance(facts, Belief) else {"hour": min(facts.hour, at)}
-    return post._replace(facts=facts.model_copy(update=is_at))
 
 
 def _micros(moment: datetime) -> int:

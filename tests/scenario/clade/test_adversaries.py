@@ -161,6 +161,8 @@ def test_posts_that_state_a_later_time_count_from_their_receipt(tmp_path: Path) 
         assert value == pytest.approx(0.3 * 0.5 ** ((at - received[0]).total_seconds() / 86_400))
     assert len(heard) > 200
     assert list(retrieved(context, "proposition")), "a vote that states a later day does not silence a proposition"
+    days = {facts.day for one in posts_received(context) for _, _, facts in one.posts if isinstance(facts, Belief)}
+    assert days == {received[0].date()}, "every reader of posts gets the day of the receipt"
 
 
 @pytest.mark.row("KAT-3", "KAT-9")
