@@ -50,7 +50,7 @@ def plots_of(connection: duckdb.DuckDBPyConnection) -> dict[str, dg.MarkdownMeta
                 Line(name, [(i, of_point.get(point, 0.0)) for i, point in enumerate(points)])
                 for name, of_point in curves.items()
             ]
-            highest = max(1e-12, *(value for *_, value in rows))
+            highest = max(1e-12, *(height for line in drawn for _, height in line.points))
             image = b64encode(lines(plot.caption, "", drawn, top=highest, points=points).encode()).decode()
             shown[mart] = dg.MetadataValue.md(f"![{plot.caption}](data:image/svg+xml;base64,{image})")
     return shown

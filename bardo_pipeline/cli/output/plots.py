@@ -16,7 +16,7 @@ _LABELS_MAX = 5
 Place = Callable[[float, float], tuple[float, float]]
 """Maps data coordinates to page coordinates."""
 
-COLOURS = ("#1b6ca8", "#c2571a", "#2f8f4e", "#8a4fbf", "#b03060", "#5f6b73")
+COLOURS = ("#1b6ca8", "#c2571a", "#2f8f4e", "#8a4fbf", "#b03060", "#5f6b73", "#0891b2", "#65a30d")
 
 
 class Line(NamedTuple):
