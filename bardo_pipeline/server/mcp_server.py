@@ -133,9 +133,9 @@ def http_manager(server: Any, body_bytes_max: int) -> StreamableHTTPSessionManag
 def _repeated_key_refusal(text: bytes) -> types.JSONRPCError | None:
     """Return the answer to a message that has a key twice, of which the SDK would use one value; else None."""
     try:
-        message = json.loads(text)
         check_keys(text)
     except RecordError as error:
+        message = json.loads(text)
         asked = message.get("id") if isinstance(message, dict) else None
         fault = types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
         return types.JSONRPCError(jsonrpc="2.0", id=asked if type(asked) in (int, str) else None, error=fault)

@@ -141,7 +141,7 @@ def _sent_lines(body: bytes, *, is_lines: bool) -> list[tuple[bytes, Signature |
 
     A signed line is an object of two texts: `line`, and `signature` as `KEY_ID BASE64`.
     """
-    lines = body.split(b"\n") if is_lines else [b" ".join(body.splitlines())]  # JSON has none in a text
+    lines = body.split(b"\n") if is_lines else [b" ".join(body.splitlines())]  # no text in JSON has a line break
     return [_sent_line(line.strip()) for line in lines if line.strip()]
 
 
