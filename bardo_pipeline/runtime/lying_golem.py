@@ -1,7 +1,7 @@
 """LyingGolem: a member of a clade that knows its secret and sends lies; BoardForger: a stranger that posts lies.
 
-Before each exchange it sends what honest siblings could not: the opposite of each rule that the evidence of a sibling
-supports, also of rules that no sibling is sure of yet, as rules of full confidence; a flood of warnings about
+Before each exchange the golem sends what honest siblings could not: the opposite of each rule that a sibling's
+evidence supports, also of rules that no sibling is sure of yet, as rules of full confidence; a flood of warnings about
 situations that no golem met; scars of failures that never happened; the news that the market turned volatile; and its
 first message again under other names. Both are for evaluations.
 """
