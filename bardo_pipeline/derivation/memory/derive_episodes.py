@@ -29,7 +29,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 from bardo_pipeline.derivation.memory.embed_texts import check_embedder_matches, recorded_vectors
 from bardo_pipeline.errors import DerivationDueError, QueryError
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
@@ -113,23 +112,12 @@ def refresh_index(context: DerivationContext) -> int:
 
 
 def similar_episodes(
-    context: DerivationContext,
-    text: str,
-    golem_ids: Iterable[str] | None = None,
-    limit: int = 5,
-    *,
-    at: datetime | None = None,
-    distinct: bool = True,
+    context: DerivationContext, text: str, golem_ids: Iterable[str] | None = None, limit: int = 5
 ) -> pa.Table:
     """Return the episodes most similar to a text (MATCH_SCHEMA), by vectors and words, as of the last index refresh.
 
-    Raises QueryError for an empty or too long text, StoreError without an index.
-
-    Parameters
-    ----------
-    golem_ids : restrict the search to these golems
-    at : leave out episodes that may be deleted before this moment
-    distinct : return one episode per text
+    Of episodes with the same text, the best is returned. Raises QueryError for an empty or too long text, StoreError
+    without an index. golem_ids: restrict the search to these golems.
     """
     text = check_question(text, context.policy.retrieval.question_bytes_max)
     (vector,) = context.embedder.embed([text])
@@ -138,8 +126,7 @@ def similar_episodes(
     while True:  # the index contains retracted and deletable episodes, so they are filtered after the search
         matches = index.search(vector, text=text, golem_ids=golems, limit=search_limit)
         kept = matches.filter(pa.array(~left_out.records(matches["golem_id"], matches["tick"].to_numpy())))
-        kept = kept if at is None else _without_deletable(context, kept, at)
-        kept = _first_of_each(kept, "text") if distinct else kept
+        kept = _first_of_each(kept, "text")
         if kept.num_rows >= limit or matches.num_rows < search_limit:
             return kept.slice(0, limit)
         search_limit *= _LIMIT_GROWTH
@@ -175,15 +162,6 @@ def similar_with_times(
     moments = episodes.read(["episode_id", "at"], golems=matches["golem_id"].unique().to_pylist())
     index = pc.index_in(matches["episode_id"], value_set=moments["episode_id"].combine_chunks())
     return matches.select(["episode_id", "text", "score"]).add_column(1, "at", moments["at"].take(index)).to_pylist()
-
-
-def _without_deletable(context: DerivationContext, matches: pa.Table, at: datetime) -> pa.Table:
-    """Matches without the episodes that may be deleted before a moment."""
-    episodes = context.projections.growing("episodes").read(
-        ["episode_id", "may_go_at"], golems=matches["golem_id"].unique().to_pylist()
-    )
-    deletable = episodes.filter(pc.less(episodes["may_go_at"], pa.scalar(at, MOMENT)))["episode_id"].combine_chunks()
-    return matches.filter(pc.invert(pc.is_in(matches["episode_id"], value_set=deletable)))
 
 
 def _first_of_each(rows: pa.Table, column: str) -> pa.Table:

@@ -17,7 +17,6 @@ from bardo_pipeline.derivation.memory.derive_episodes import (
     derive_episodes,
     episode_index,
     refresh_index,
-    similar_episodes,
 )
 from bardo_pipeline.derivation.reports.home_health import health_of
 from bardo_pipeline.errors import DamagedError
@@ -25,6 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_specs import FACT_SCHEMA
 from bardo_pipeline.storage.projections.projections import Projections
 from tests.conftest import NOW, copy_home
+from tests.support.knowledge.handmade_episodes import all_matches
 
 
 def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
@@ -37,7 +37,7 @@ def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
 
 
 @pytest.mark.full
-@pytest.mark.row("MEM-13")
+@pytest.mark.row("MEM-5", "MEM-13")
 def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay(
     brief_home: Path, tmp_path: Path
 ) -> None:
@@ -61,7 +61,7 @@ def test_under_pressure_expired_episodes_leave_the_index_and_derived_tables_stay
     last = pc.max(stores.log.read_cycles(["observed_at"])["observed_at"])
     expired_ids = episodes.filter(pc.less(episodes["may_go_at"], last))["episode_id"].to_pylist()
     assert 0 < len(expired_ids) == step.rows < episodes.num_rows
-    hits = similar_episodes(stores, "the golem held", limit=10_000, distinct=False)["episode_id"].to_pylist()
+    hits = all_matches(stores, "the golem held", limit=10_000)["episode_id"].to_pylist()
     assert set(hits) == set(episodes["episode_id"].to_pylist()) - set(expired_ids)
     assert (stores.projections.digest("episodes"), stores.log.version) == (before, version)
     index_health = health_of(stores, NOW).embedder.index

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline import birth, open_home, store_episode
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from tests.conftest import NOW, copy_home
+from tests.support.knowledge.handmade_episodes import all_matches
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.printed_cures import cure_in
 
@@ -67,7 +66,7 @@ def test_later_episodes_are_added_to_the_index(small_home: Path, tmp_path: Path)
     fresh = DerivationContext.open(root).projections.growing("episodes").digest().rows
     bardo("similar", QUESTION, home=root)
     assert refresh_index(DerivationContext.open(root)) == 0
-    assert similar_episodes(DerivationContext.open(root), QUESTION, limit=10_000, distinct=False).num_rows == fresh
+    assert all_matches(DerivationContext.open(root), QUESTION, limit=10_000).num_rows == fresh
 
 
 @pytest.mark.full
@@ -100,28 +99,10 @@ def test_a_home_of_texts_alone_leads_to_the_command_that_searches_them(tmp_path:
     assert "Gas doubled at noon." in bardo(*cure, home=home.root)
 
 
-@pytest.mark.full
-@pytest.mark.row("MEM-5")
-def test_expired_episodes_are_left_out(searched_home: Path) -> None:
-    stores = DerivationContext.open(searched_home)
-    refresh_index(stores)
-    rows = stores.projections.growing("episodes").read(["episode_id", "text", "may_go_at"])
-    bounds = pc.min_max(rows["may_go_at"]).as_py()
-    middle = pc.quantile(rows["may_go_at"].cast("int64"), 0.5, interpolation="nearest")
-    moments = [bounds["min"], middle.cast(rows["may_go_at"].type)[0].as_py(), bounds["max"]]
-    for at in (*moments, moments[1] + timedelta(microseconds=1), bounds["max"] + timedelta(microseconds=1)):
-        left = rows.filter(pc.greater_equal(rows["may_go_at"], at))
-        hits = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at, distinct=False)
-        assert sorted(hits["episode_id"].to_pylist()) == sorted(left["episode_id"].to_pylist())
-        once = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at)
-        assert sorted(once["text"].to_pylist()) == sorted(set(left["text"].to_pylist()))
-    assert similar_episodes(stores, QUESTION, at=bounds["min"]).equals(similar_episodes(stores, QUESTION))
-
-
 def test_results_are_distinct_by_text(searched_home: Path) -> None:
     stores = DerivationContext.open(searched_home)
     refresh_index(stores)
-    crowd = similar_episodes(stores, QUESTION, limit=8, distinct=False)["text"].to_pylist()
+    crowd = all_matches(stores, QUESTION, limit=8)["text"].to_pylist()
     once = similar_episodes(stores, QUESTION, limit=8)["text"].to_pylist()
     assert len(set(crowd)) < 8
     assert len(set(once)) == len(once) == 8

@@ -1,4 +1,4 @@
-"""Handmade episodes: fifty typical texts, and lives that contain them."""
+"""Handmade episodes: fifty typical texts, lives that contain them, and a search that returns equal texts too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.retrieval.embedder_interface import text_hash
 from tests.conftest import NOW
 
@@ -52,3 +54,9 @@ def many(count: int, seed: int = 5) -> pa.Table:
     by_key = {"text": texts, "text_hash": [text_hash(text) for text in texts], "vector": list(vectors)}
     golems = [f"g-{at % 5}" for at in range(count)]
     return rows([at % len(TEXTS) for at in range(count)], golems, [*range(count)], vectors[: len(TEXTS)], **by_key)
+
+
+def all_matches(context: DerivationContext, text: str, limit: int) -> pa.Table:
+    """Return the episodes of a home most similar to a text, also several with the same text."""
+    (vector,) = context.embedder.embed([text])
+    return episode_index(context).search(vector, text=text, limit=limit)
