@@ -30,32 +30,10 @@ class _GrowingOfOwner(GrowingTable):
         self._column, self._keys = column, keys
         self._digest: tuple[int, Digest] | None = None
 
-    def _limited(self, only: ds.Expression | None) -> ds.Expression:
+    def _condition(self, only: ds.Expression | None, golems: Iterable[str] | None) -> ds.Expression:
         is_own = pc.field(self._column).isin(pa.array(sorted(self._keys()), pa.string()))
-        return is_own if only is None else is_own & only
-
-    def read(
-        self,
-        columns: list[str] | None = None,
-        since_version: int | None = None,
-        golems: Iterable[str] | None = None,
-        *,
-        only: ds.Expression | None = None,
-        hidden: bool = False,
-    ) -> pa.Table:
-        """Read the owner's valid rows; see GrowingTable."""
-        return super().read(columns, since_version, golems, only=self._limited(only), hidden=hidden)
-
-    def taken_back(
-        self,
-        columns: list[str] | None = None,
-        since_version: int | None = None,
-        golems: Iterable[str] | None = None,
-        *,
-        only: ds.Expression | None = None,
-    ) -> pa.Table:
-        """Read the owner's retracted rows; see GrowingTable."""
-        return super().taken_back(columns, since_version, golems, only=self._limited(only))
+        wanted = super()._condition(only, golems)
+        return is_own if wanted is None else is_own & wanted
 
     @property
     def row_count(self) -> int:

@@ -158,7 +158,7 @@ class GrowingTable:
         hidden : include the bookkeeping columns, for `repair`
         """
         wanted = list(self.spec.schema.names if columns is None else columns)
-        only = _of_golems(only, golems)
+        only = self._condition(only, golems)
         if not self.turn:
             return self.table.read(wanted + (HIDDEN.names if hidden else []), since_version, only)
         extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
@@ -170,9 +170,7 @@ class GrowingTable:
     def read_as_written(self) -> pa.Table:
         """Read all valid rows in the columns in which they were written, which the digest counts."""
         written = self.table.columns
-        return GrowingTable.read(
-            self, [n for n in written.names if n not in HIDDEN.names] if written.is_earlier else None
-        )
+        return self.read([n for n in written.names if n not in HIDDEN.names] if written.is_earlier else None)
 
     def newest(self, by: str, columns: Sequence[str]) -> pa.Table:
         """Return golem_id and these columns of each golem's valid row with the largest value in column `by`.
@@ -211,15 +209,15 @@ class GrowingTable:
         if not self.turn:
             return self.table.schema.empty_table().select(wanted)
         is_retracted = pc.field("because").is_valid()
-        only = _of_golems(is_retracted if only is None else is_retracted & only, golems)
+        only = self._condition(is_retracted if only is None else is_retracted & only, golems)
         return self.table.read(wanted, since_version, only)
 
-
-def _of_golems(condition: ds.Expression | None, golems: Iterable[str] | None) -> ds.Expression | None:
-    if golems is None:
-        return condition
-    is_golem = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
-    return is_golem if condition is None else condition & is_golem
+    def _condition(self, only: ds.Expression | None, golems: Iterable[str] | None) -> ds.Expression | None:
+        """Return the condition on the rows that are read; a subclass adds its own."""
+        if golems is None:
+            return only
+        is_golem = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+        return is_golem if only is None else only & is_golem
 
 
 def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.Array:
