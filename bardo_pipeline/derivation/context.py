@@ -161,8 +161,8 @@ class DerivationContext:
         """The log or the view from which records and life events are read."""
         return self.as_of or self.log
 
-    def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
-        """Return life events of one kind, of all golems or of these. Repeated calls read only new events."""
+    def usual_life(self) -> pa.Table:
+        """Return all life events except those of FREQUENT kinds. Repeated calls read only new events."""
         version = self._life_seen if self._is_held else self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
@@ -176,12 +176,14 @@ class DerivationContext:
             assert unique.num_rows == known.num_rows, "the log repeats a life event"
             self._life, self._life_seen, self._life_of = known.combine_chunks(), version, {}
         assert self._life is not None, "a log has its life table"
+        return self._life
+
+    def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
+        """Return life events of one kind, except FREQUENT ones, of all golems or of these; see `usual_life`."""
+        life = self.usual_life()
         if kind not in self._life_of:
-            self._life_of[kind] = _of_kind(self._life, kind)
-        events = self._life_of[kind]
-        if golems is None:
-            return events
-        return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+            self._life_of[kind] = _of_kind(life, kind)
+        return _of_golems(self._life_of[kind], golems)
 
     @contextmanager
     def held_life(self) -> Iterator[None]:
@@ -201,10 +203,10 @@ class DerivationContext:
 
     def life_fields(self, kind: str, *fields: str, golems: Collection[str] | None = None) -> pa.Table:
         """Return life events of one kind as golem_id, event_id, observed_at and these fields of their content."""
-        events = self.life(kind, golems)
+        events = self.life(kind)
         content = events[ATTRIBUTE_OF[kind]].combine_chunks()
         columns = {name: events[name] for name in ("golem_id", "event_id", "observed_at")}
-        return pa.table(columns | {name: pc.struct_field(content, name) for name in fields})
+        return _of_golems(pa.table(columns | {name: pc.struct_field(content, name) for name in fields}), golems)
 
     def left_out(self) -> LeftOut:
         """Return all retractions of the log, also for a view of an earlier time."""
@@ -325,6 +327,13 @@ def _of_kind(life: pa.Table, kind: str) -> pa.Table:
     """Return the events of a kind; the check for none avoids filtering nested columns."""
     is_kind = pc.equal(life["kind"], kind)
     return life.filter(is_kind) if pc.any(is_kind, min_count=0).as_py() else life.slice(0, 0)
+
+
+def _of_golems(events: pa.Table, golems: Collection[str] | None) -> pa.Table:
+    """Return the events of these golems; None for all."""
+    if golems is None:
+        return events
+    return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
 
 
 def _refuse_unfinished_migration(home: Home, adoptions: pa.Table, embedder: str | None) -> None:

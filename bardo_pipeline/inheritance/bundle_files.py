@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
@@ -143,7 +144,11 @@ class Bundle:
         return _WRITTEN_BEFORE_THIRD if isinstance(version, int) and version < 3 else _WRITTEN
 
     def entries(self) -> pa.Table:
-        """Return entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
+        """Return entries.jsonl as CROSSING_SCHEMA, parsed once; BundleError if a row does not fit."""
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> pa.Table:
         bulk = self.plain_entries()
         if bulk is not None:
             return bulk

@@ -110,6 +110,7 @@ class _Cursor:
     number, previous : number and hash of the newest snapshot
     newest : highest number of a message that the relay stated
     kept_at : time at which the relay was last asked to keep all messages
+    life_version : version of the life events up to which the snapshots hold the FREQUENT ones of `golems`
     message_ids, bundles, events : all that the snapshots hold; events by id
     """
 
@@ -119,6 +120,7 @@ class _Cursor:
     previous: str = ""
     newest: int = 0
     kept_at: datetime = _NEVER
+    life_version: int = -1
     golems: dict[str, _Covered] = field(default_factory=dict)
     message_ids: list[str] = field(default_factory=list)
     bundles: set[str] = field(default_factory=set)
@@ -245,8 +247,10 @@ def _new_snapshots(
     Records and events are those of one moment, so each event follows the records that it needs.
     """
     log, golems = context.log, pa.array(sorted(members), pa.string())
+    life_since = cursor.life_version if set(members) == cursor.golems.keys() else -1
     with commits_paused(context.home):
-        version, events = log.version, _events_of(log, owner_id, golems)
+        version, life_version = log.version, log.life_version
+        events = _events_of(context, owner_id, golems, life_since)
     dead = set(events.filter(pc.equal(events["kind"], "DeathDeclared"))["golem_id"].to_pylist())
     events = events.filter(pc.invert(pc.is_in(events["event_id"], value_set=cursor.events)))
     events = events.sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
@@ -260,14 +264,19 @@ def _new_snapshots(
         events = events.slice(taken.num_rows)
         place = Place(cursor.home_id, cursor.number + 1, cursor.previous, now)
         cursor.golems = _covered(golems.to_pylist(), last, records, cursor, dead if last == version else set())
+        cursor.life_version = life_version if last == version else cursor.life_version
         if records.num_rows or taken.num_rows:
             yield Snapshot(place, records, taken, _bundles_of(context.home, taken, cursor.bundles))
         first = last
 
 
-def _events_of(log: EventLog, owner_id: str, golems: pa.Array) -> pa.Table:
-    """Return the life events of the owner and these golems, those of the home, and the imports of their bundles."""
-    every = pa.concat_tables([log.life(), *(log.life(kind) for kind in FREQUENT)])
+def _events_of(context: DerivationContext, owner_id: str, golems: pa.Array, since: int) -> pa.Table:
+    """Return the life events of the owner and these golems, those of the home, and the imports of their bundles.
+
+    since : version of the life events after which FREQUENT ones are read
+    """
+    frequent = [context.log.life(kind, since) for kind in FREQUENT]
+    every = pa.concat_tables([context.usual_life(), *frequent])
     own = visible_events(every, owner_id, golems)
     imports = every.filter(pc.equal(every["kind"], "BundleImported"))
     imported = imports["imported"].combine_chunks()

@@ -27,11 +27,12 @@ from bardo_pipeline.derivation.clade.share_entries import HOUR, share_entries
 from bardo_pipeline.derivation.clade.source_trust import throttled_sources
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, pack_archive, unpack_archive
+from bardo_pipeline.derivation.legacy.bundle_archives import pack_archive, store_import, unpack_archive
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.succession.deliver_bundle import give_parcels, last_ticks
 from bardo_pipeline.errors import BundleError, SealError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_inspection import inspected
 from bardo_pipeline.inheritance.clade_note import Note, Told, read_note
 from bardo_pipeline.inheritance.clade_parcel import check_parcel, is_urgent, kept_days
@@ -104,7 +105,8 @@ def exchange(
         newest, golems = relay.newest(), clade_golems(context, owner_id)
         members = [golem_id for golem_id, lives in golems.items() if lives]
         derive_curation(context)
-        shared = [event for golem_id in members for event in share_entries(context, golem_id, now=now)]
+        shared = [event for golem_id in members for event in share_entries(context, golem_id)]
+        context.log.record(shared, now)
         sent = _send(context, owner_id, secret, relay)
         notes = due_notes(context, owner_id, golems)
         for note in notes:
@@ -115,7 +117,7 @@ def exchange(
         inbox = _Inbox(context, owner_id, secret, now, throttled)
         inbox.receive(relay, newest)
         delivered, waiting = _deliver(context, members, secret, throttled, now)
-    entries = sum(len(event.entry_ids) for event in shared)
+    entries = sum(len(event.shared.entry_ids) for event in shared if event.shared)
     return Exchange(
         tuple(members), entries, sent, inbox.parcels, len(notes), inbox.notes, dict(delivered), waiting,
         tuple(inbox.refused), throttled,
@@ -157,17 +159,19 @@ class _Inbox:
         cursor = _cursor(folder)
         cursor = 0 if cursor > newest else cursor  # the relay lost its messages and counts from the beginning
         while messages := relay.after(cursor):
-            notes: list[Note] = []
+            notes, parcels = list[Note](), dict[str, LifeEvent]()
             for message in messages:
                 try:
                     content = self._secret.decrypt(message.body)
                     if content.startswith(b"{"):  # a parcel is an archive
                         notes.append(self._heard(read_note(content, self._owner_id)))
                     else:
-                        self._import(content)
+                        parcels |= self._imported(content)
                 except (BundleError, SealError) as error:
                     self.refused.append((message.message_id, str(error)))
                     _keep_refused(folder, message, str(error))
+            self._context.log.record([*parcels.values()], self._now)
+            self.parcels += len(parcels)
             self.notes += record_notes(self._context, self._owner_id, notes, self._secret.key_id, now=self._now)
             cursor = messages[-1].number
             replace_file(folder / "cursor", str(cursor).encode())
@@ -178,13 +182,13 @@ class _Inbox:
             raise BundleError(self._throttled[note.from_golem_id])
         return note
 
-    def _import(self, parcel: bytes) -> None:
-        """Import the archive of a parcel."""
-        context, owner_id, files = self._context, self._owner_id, unpack_archive(parcel)
+    def _imported(self, archive: bytes) -> dict[str, LifeEvent]:
+        """Store the files of a parcel; return its hash with the event of its import, nothing for a known parcel."""
+        context, owner_id, files = self._context, self._owner_id, unpack_archive(archive)
         check_parcel(inspected(files, context.policy.inheritance), owner_id)
         owner = (owner_id, self._secret.key_id)
-        _, is_new = import_bundle(context, files, public_key=None, now=self._now, owner=owner)
-        self.parcels += is_new
+        parcel, event, _ = store_import(context, files, public_key=None, now=self._now, owner=owner)
+        return {} if event is None else {parcel.bundle_hash: event}
 
 
 def _deliver(

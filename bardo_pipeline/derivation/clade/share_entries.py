@@ -1,4 +1,4 @@
-"""Records which entries a golem shares with its clade, and packs them into parcels.
+"""Chooses the entries that a golem shares with its clade, and packs them into parcels.
 
 An entry is shared once, when it passes its gate of the bridge (`crossings`). A golem shares at most `hour_out` entries
 within an hour of its own time, the most confident first; the rest waits. Warnings are exempt and go into a parcel of
@@ -8,7 +8,7 @@ Source: INH S5.1, S5.3, S6.2; MEM-14; canon 45.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,15 +22,18 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import handled_re
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.legacy.death_queries import births_of
 from bardo_pipeline.events.life.bundle_events import EntriesShared
-from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.grimoire.entries import CLADE_SIBLING, ENTRY_SCHEMA
 from bardo_pipeline.inheritance.clade_parcel import pack_parcel
 
 HOUR = timedelta(hours=1)
 
 
-def share_entries(context: DerivationContext, golem_id: str, *, now: datetime) -> list[EntriesShared]:
-    """Record the parcels that a golem shares now and return them. A parcel's files are durable before its event."""
+def share_entries(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
+    """Pack the parcels that a golem shares now. Return their events (EntriesShared); the caller records them.
+
+    A parcel's files are durable before its event.
+    """
     grimoire, limits = grimoire_of(context, golem_id), context.policy.clade
     rows = context.life_fields("EntriesShared", "entry_ids", "is_urgent", golems=[golem_id]).to_pylist()
     known = [entry_id for row in rows for entry_id in row["entry_ids"]]
@@ -40,14 +43,11 @@ def share_entries(context: DerivationContext, golem_id: str, *, now: datetime) -
     is_warning = pc.equal(entries["kind"], "warning")
     parts = entries.filter(is_warning), entries.filter(pc.invert(is_warning)).slice(0, max(limits.hour_out - recent, 0))
     size = context.policy.reception.entries_max
-    shared = [
-        _packed(context, grimoire, part.slice(start, size), is_urgent)
+    return [
+        life_event(golem_id, grimoire.at, _packed(context, grimoire, part.slice(start, size), is_urgent))
         for part, is_urgent in zip(parts, (True, False), strict=True)
         for start in range(0, part.num_rows, size)
     ]
-    for payload in shared:
-        context.log.record([life_event(golem_id, grimoire.at, payload)], now)
-    return shared
 
 
 def parcel_of_entry(

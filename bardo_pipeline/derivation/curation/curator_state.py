@@ -101,21 +101,25 @@ class CuratorState:
         self.playbooks.instincts[golem_id] = instincts.words(golem_id)
 
     def advance(self, records: pa.Table, cycle: Int64Array, upto: dict[str, int]) -> Curation:
-        """Curate the closed cycles of these golems up to `upto`; returns the new decisions."""
+        """Curate the closed cycles of these golems up to `upto`; returns the new decisions.
+
+        Raises BundleError for a received bundle that is not in this home.
+        """
         span = self.policy.curator.cycle_ticks
         orders, proposals = self.overrides.due(self.done, upto, span), self.proposed.due(self.done, upto, span)
         cited = without_retracted(queries.cited_records(self.context, proposals), self.left_out) if proposals else None
+        arrivals = self.arrivals.due(self.done, upto, span)
+        contents = {name: load_bundle(self.context.home, name).entries() for name in {a.content_hash for a in arrivals}}
         curation = curate(
             self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
             proposals=proposals, cited=cited,
-            deliveries=[self._delivery(arrival) for arrival in self.arrivals.due(self.done, upto, span)],
+            deliveries=[self._delivery(arrival, contents[arrival.content_hash]) for arrival in arrivals],
         )  # fmt: skip
         decisions, self.bundles = name_bundles(curation.decisions, self.bundles)
         return self._add(replace(curation, decisions=decisions), upto)
 
-    def _delivery(self, arrival: Arrival) -> Delivery:
-        """Return the received entries that were not withdrawn. Raises BundleError for a bundle not in this home."""
-        entries = load_bundle(self.context.home, arrival.content_hash).entries()
+    def _delivery(self, arrival: Arrival, entries: pa.Table) -> Delivery:
+        """Return the received entries that were not withdrawn."""
         withdrawn = self.left_out.entries(arrival.golem_id)
         is_kept = pc.invert(pc.is_in(entries["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string())))
         return Delivery(arrival, entries.filter(is_kept) if withdrawn else entries)

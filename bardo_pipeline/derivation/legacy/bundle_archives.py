@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, is_whole, load_bundle, write_bundle
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
-from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, MANIFEST, Bundle
 from bardo_pipeline.inheritance.bundle_inspection import FILE_NAMES, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
@@ -93,19 +93,37 @@ def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) ->
 
 
 def import_bundle(
+    context: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
+) -> tuple[Bundle, bool]:
+    """Import a bundle as `store_import` does, and record the event. Return the bundle, and whether it was new."""
+    bundle, event, is_new = store_import(context, files, public_key=public_key, now=now)
+    if event is not None:
+        context.log.record([event], now)
+    return bundle, is_new
+
+
+def store_import(
     context: DerivationContext,
     files: dict[str, bytes],
     *,
     public_key: str | None,
     now: datetime,
     owner: tuple[str, str] | None = None,
-) -> tuple[Bundle, bool]:
-    """Inspect a bundle and import it into this home. Return it, and True if the home did not have its files.
+) -> tuple[Bundle, LifeEvent | None, bool]:
+    """Inspect a bundle and store its files, which are durable before the caller records the event.
 
-    The files are durable before the event. Importing a recorded bundle again restores missing or damaged files.
-    public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature, which names an owner
-    if it is that owner's key in force here. owner: owner and id of the secret that proves it; None without a proof.
-    Raises BundleError listing all faults, also for a death that lies ahead of the clock and of this home's events.
+    Storing a recorded bundle again restores missing or damaged files. Raises BundleError listing all faults, also for a
+    death that lies ahead of the clock and of this home's events.
+
+    Parameters
+    ----------
+    public_key : the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature, which names an owner
+        if it is that owner's key in force here
+    owner : owner and id of the secret that proves it; None without a proof
+
+    Returns
+    -------
+    the bundle; the event to record, None for a known bundle; and whether the home did not have its files
     """
     bundle = inspected(files, context.policy.inheritance)
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
@@ -122,7 +140,7 @@ def import_bundle(
     write_bundle(context.home.bundles, bundle)
     for kind in ("BundleImported", "BundlePublished"):
         if bundle.bundle_hash in context.life_fields(kind, "bundle_hash")["bundle_hash"].to_pylist():
-            return bundle, not was_whole
+            return bundle, None, not was_whole
     if signature is not None:
         in_force = OwnerKeys(context.home, context.whole.log).in_force().get(signature["owner_id"])
         if signature["public_key"] in (public_key, in_force and in_force.public_key):
@@ -132,8 +150,7 @@ def import_bundle(
         bundle_hash=bundle.bundle_hash, from_golem_id=bundle.golem_id, owner_id=owner_id, key_id=key_id,
         entry_count=len(bundle.rows(ENTRIES)),
     )  # fmt: skip
-    context.log.record([life_event(bundle.golem_id, died_at, payload)], now)
-    return bundle, True
+    return bundle, life_event(bundle.golem_id, died_at, payload), True
 
 
 def _decompress(content: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
@@ -148,7 +149,7 @@ def give_parcels(context: DerivationContext, given: Mapping[str, Sequence[str]],
 
     given: golem -> content hashes. A golem that died meanwhile receives nothing.
     """
-    bundles = {name: load_bundle(context.home, name) for names in given.values() for name in names}
+    bundles = {name: load_bundle(context.home, name) for name in {*chain.from_iterable(given.values())}}
     for attempt in range(_ATTEMPTS):
         events = []
         for golem_id, last in last_ticks(context, list(given)).items():

@@ -482,8 +482,7 @@ class EventLog:
         """Read life events of one kind, or of all kinds except those that runtimes record often (FREQUENT)."""
         with self._mutex:
             files = self._life.tail(since_version)[1]
-        if kind not in FREQUENT:
-            files = [file for file in files if not _is_frequent(file)]
+        files = [file for file in files if _may_hold_kinds(file, _USUAL_KINDS if kind is None else {kind})]
         if kind is not None:
             return self._life_of(files, [kind], ds.field("kind") == kind)
         while True:
@@ -594,7 +593,7 @@ class EventLog:
     def _refresh(self) -> None:
         """Update the state from all commits since the last refresh, of any process."""
         version, files = self._life.tail(self._life_seen)
-        if files := [file for file in files if not _is_frequent(file)]:
+        if files := [file for file in files if _may_hold_kinds(file, _USUAL_KINDS)]:
             events = self._life.load(files, _columns_of(_LEARNED_KINDS))
             self._learn_life(events)
             keys = events.filter(pc.is_in(events.column("kind"), value_set=_KEY_KINDS))
@@ -619,12 +618,10 @@ class EventLog:
         self.close()
 
 
-def _is_frequent(file: DataFile) -> bool:
-    """Whether a file has events of FREQUENT kinds only, as far as its statistics say."""
-    if "kind" not in file.bounds:
-        return False
-    least, most = file.bounds["kind"]
-    return least is not None and not any(least <= kind <= most for kind in _USUAL_KINDS)
+def _may_hold_kinds(file: DataFile, kinds: Iterable[str]) -> bool:
+    """Whether a file may have events of these kinds, as far as its statistics say."""
+    least, most = file.bounds.get("kind", (None, None))
+    return least is None or any(least <= kind <= most for kind in kinds)
 
 
 def _columns_of(kinds: Iterable[str]) -> list[str]:

@@ -29,6 +29,7 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.errors import BackupError, ForkError
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.events.custody.hash_chain import Payloads
+from bardo_pipeline.events.experience.stored_text import stored_text
 from bardo_pipeline.events.life.events import KeyRegistered, Published, life_event
 from bardo_pipeline.events.life.override_events import Pinned
 from bardo_pipeline.events.record.validate import examine
@@ -126,9 +127,15 @@ def live(root: Path, tick: int, seconds: float, count: int = 3) -> None:
         log.admit(examine(single), Stamp("spool", tick, at(seconds + 0.5)), payloads=given)
 
 
+def store(root: Path, golem_id: str, text: str, seconds: float) -> None:
+    """Record a text of a golem's runtime."""
+    with EventLog(Home.open(root)) as log:
+        log.record([life_event(golem_id, NOW, stored_text(text))], at(seconds))
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """Return a home of three golems of one owner, with a bundle: four commits of records of each way to send them."""
+    """Return a home of three golems of one owner, with texts and a bundle: four commits of records of each way."""
     root, bundle = tmp_path / "small", bundle_of(entry(about="h", kind="heuristic"))
     home = Home.create(root, Policy(), NOW)
     context = DerivationContext.open(root)
@@ -137,7 +144,9 @@ def small(tmp_path: Path) -> Path:
     key = KeyRegistered(key_id=KEY_ID, public_key=PUBLIC, tick_from=1)
     context.log.record([life_event(SIGNED, NOW, key)], at(2))
     live(root, 1, 3.0)
+    store(root, ARROW, "Gas doubled at noon.", 3.2)
     live(root, 4, 4.0)
+    store(root, JSON, "The pool was drained.", 4.8)
     published = Published(bundle_hash=bundle.bundle_hash, entry_count=1, derivation_id="derivation-1")
     context.log.record([life_event(ARROW, NOW, published)], at(5))
     folder = home.bundles / bundle.bundle_hash
@@ -171,7 +180,9 @@ def test_a_log_comes_back_with_its_links_and_signatures(small: Path, tmp_path: P
     vault = HeldVault()
     assert backed_up(small, vault).snapshots == 1
     live(small, 7, 6.0)
-    assert backed_up(small, vault, at(7)).records == 9
+    store(small, SIGNED, "The bridge stopped.", 6.5)
+    done = backed_up(small, vault, at(7))
+    assert (done.records, done.events) == (9, 1)
     assert (backed_up(small, vault, at(8)).messages, len(vault.messages)) == (0, 2)
     done = restored(tmp_path / "new", vault)
     assert (done.golems, done.snapshots, done.records, done.bundles) == ((ARROW, SIGNED, JSON), 2, 27, 1)
@@ -182,6 +193,23 @@ def test_a_log_comes_back_with_its_links_and_signatures(small: Path, tmp_path: P
     again = restored(tmp_path / "new", vault)
     assert (again.records, again.events, again.bundles) == (0, 0, 0)
     assert restored(small, vault).records == 0, "a home that has everything gets nothing"
+    assert content(tmp_path / "new") == content(small)
+
+
+def test_the_texts_of_a_golem_whose_vault_is_enabled_later_are_backed_up(small: Path, tmp_path: Path) -> None:
+    context, vault = DerivationContext.open(small), HeldVault()
+
+    def configure(words: str, seconds: float, run: str | None) -> None:
+        record_configuration(context, parse(words, "bardo.toml"), now=at(seconds), why="a test", run=run)
+
+    configure("[styx]\nvault_enabled = false\n", 6, "quiet")
+    configure("[styx]\nvault_enabled = true\n", 6.5, None)
+    context.log.record([birth_of("later", run="quiet")], at(7))
+    store(small, "later", "The oracle lagged.", 8)
+    assert backed_up(small, vault, at(9)).golems == (ARROW, SIGNED, JSON)
+    configure("[styx]\nvault_enabled = true\n", 10, "quiet")
+    assert "later" in backed_up(small, vault, at(11)).golems
+    restored(tmp_path / "new", vault)
     assert content(tmp_path / "new") == content(small)
 
 

@@ -7,15 +7,15 @@ from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 
 
-def birth_of(golem_id: str) -> LifeEvent:
-    """Return the birth of a golem of an owner."""
+def birth_of(golem_id: str, run: str | None = None) -> LifeEvent:
+    """Return the birth of a golem of an owner, in a run if one is named."""
     return life_event(
         golem_id,
         NOW,
         Born(
             owner_id="owner",
             generation=0,
-            lineage_id=golem_id,
+            lineage_id=golem_id if run is None else f"{run}/{golem_id}",
             predecessor_id=None,
             bundle_hash=None,
             credits_micros=1,
