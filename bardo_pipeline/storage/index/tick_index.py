@@ -56,7 +56,7 @@ INDEX_SCHEMA = pa.schema(
 PHASE_SCHEMA = pa.schema([required("phase", pa.string()), required("tick_count", pa.int64())])
 """One row per phase, in order from thriving to terminal."""
 
-_FORMAT = 3  # raise it when the tables below change; an index of another format is built again
+_FORMAT = 4  # raise it when the tables below change; an index of another format is built again
 _MANIFEST = "manifest.json"
 _DRAFT = ".draft.duckdb"
 _NAME = "index_file"  # of the attached database
@@ -83,25 +83,18 @@ _LOG_COLUMNS = (
     "version",
 )
 _TABLES = """
-create table golems (golem_id varchar not null, code integer not null);
 create table ticks (
-    code integer not null, tick bigint not null, regime {regime} not null, tier {tier} not null,
+    golem_id varchar not null, tick bigint not null, regime {regime} not null, tier {tier} not null,
     has_action boolean not null, has_outcome boolean not null, phase {phase} not null, prediction_error double not null,
     total_cost_micros bigint not null, pnl_impact_micros bigint, primary_emotion {primary_emotion} not null,
     observed_at timestamptz not null
 )
 """.format(**{name: f"enum {tuple(values)}" for name, values in _CATEGORIES.items()})
-_APPEND = """
-insert into golems
-    select golem_id, (select count(*) from golems) + row_number() over (order by golem_id)
-    from (select distinct golem_id from new_ticks where golem_id not in (select golem_id from golems));
-insert into ticks
-    select code, new_ticks.* exclude (golem_id) from new_ticks join golems using (golem_id) order by tick desc, code
-"""
+_APPEND = "insert into ticks from new_ticks order by tick desc, golem_id"
 """The newest ticks come first, so that a query for the last ticks skips all later row groups by their maximum."""
 _UNSTRUCK = """(
     from ticks where not exists (
-        from struck where struck.code = ticks.code and ticks.tick between struck.tick_from and struck.tick_to
+        from struck where struck.golem_id = ticks.golem_id and ticks.tick between struck.tick_from and struck.tick_to
     )
 )"""
 
@@ -290,7 +283,7 @@ class TickIndex:
         last = "" if limit is None else f"order by tick desc limit {limit}"
         where = " and ".join(["{golems}", *conditions])
         columns = ", ".join(INDEX_SCHEMA.names)
-        sql = f"select {columns} from (from {{source}} where {where} {last}) join golems using (code)"  # noqa: S608
+        sql = f"select {columns} from {{source}} where {where} {last}"  # noqa: S608
         return self._answer(sql, golems, struck).cast(INDEX_SCHEMA)
 
     def phases(self, *, golems: Collection[str] | None = None, struck: bool = True) -> pa.Table:
@@ -313,21 +306,22 @@ class TickIndex:
         with (self._database or _empty_database()).cursor() as cursor:
             cursor.execute(f"use {_NAME}")
             if not struck:
-                cursor.register("struck", self._struck(cursor))
-            selected = "true" if golems is None else _among("code", _codes(cursor, golems).values())
+                cursor.register("struck", self._struck())
+            if golems is not None:
+                cursor.register("wanted", pa.table({"golem_id": pa.array([*golems], pa.string())}))
+            selected = "true" if golems is None else "golem_id in (from wanted)"
             source = "ticks" if struck else _UNSTRUCK
             return cursor.sql(sql.format(source=source, golems=selected)).to_arrow_table()
 
-    def _struck(self, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-        """Return the runs of struck and reorged ticks: code, tick_from, tick_to (inclusive)."""
+    def _struck(self) -> pa.Table:
+        """Return the runs of struck and reorged ticks: golem_id, tick_from, tick_to (inclusive)."""
         strikes = self._log.life("RecordStruck").select(["golem_id", "struck"]).to_pylist()
         reorgs = self._log.life("ReorgObserved").select(["golem_id", "reorg"]).to_pylist()
         spans = [(row["golem_id"], row["struck"]["tick"], row["struck"]["tick"]) for row in strikes]
         spans += [(row["golem_id"], row["reorg"]["tick_from"], row["reorg"]["tick_to"]) for row in reorgs]
-        codes = _codes(cursor, {golem_id for golem_id, _, _ in spans})
-        indexed = [(codes[golem_id], first, last) for golem_id, first, last in spans if golem_id in codes]
-        columns = zip(*indexed, strict=True) if indexed else ((), (), ())
-        return pa.table([pa.array(values, pa.int64()) for values in columns], ["code", "tick_from", "tick_to"])
+        columns = zip(*spans, strict=True) if spans else ((), (), ())
+        kinds = pa.string(), pa.int64(), pa.int64()
+        return pa.table(list(map(pa.array, columns, kinds)), ["golem_id", "tick_from", "tick_to"])
 
 
 def _attached(path: str, options: str = "") -> duckdb.DuckDBPyConnection:
@@ -380,19 +374,10 @@ def _index_rows(records: pa.Table) -> pa.Table:
     return pa.table({name: columns[name] if name in columns else records[name] for name in INDEX_SCHEMA.names})
 
 
-def _codes(cursor: duckdb.DuckDBPyConnection, golems: Collection[str]) -> dict[str, int]:
-    cursor.register("wanted", pa.table({"golem_id": pa.array([*set(golems)], pa.string())}))
-    return dict(cursor.execute("select golem_id, code from golems join wanted using (golem_id)").fetchall())
-
-
 def _category_condition(name: str, wanted: str | Collection[str]) -> str:
     """Write the SQL condition for a category. Raises QueryError for a value that it does not have."""
     values = [wanted] if isinstance(wanted, str) else sorted(set(wanted))
     for value in values:
         if value not in _CATEGORIES[name]:
             raise QueryError(f"there is no {name} {value!r}: {', '.join(_CATEGORIES[name])}")
-    return _among(name, [f"'{value}'" for value in values])
-
-
-def _among(column: str, values: Collection[object]) -> str:
-    return f"{column} in ({', '.join(map(str, values))})" if values else "false"
+    return f"{name} in ({', '.join(map(repr, values))})" if values else "false"
