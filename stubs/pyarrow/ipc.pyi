@@ -1,7 +1,7 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
-from pyarrow import RecordBatch, RecordBatchReader, Schema, Table
+from pyarrow import Buffer, RecordBatch, RecordBatchReader, Schema, Table
 
 class IpcWriteOptions:
     def __init__(self, **options: Any) -> None: ...
@@ -30,3 +30,12 @@ def open_stream(source: Any) -> RecordBatchStreamReader: ...
 def new_file(sink: Any, schema: Schema, *, options: IpcWriteOptions | None = None) -> RecordBatchWriter: ...
 def new_stream(sink: Any, schema: Schema, *, options: IpcWriteOptions | None = None) -> RecordBatchWriter: ...
 def read_schema(obj: Any) -> Schema: ...
+
+class Message:
+    type: str
+    metadata: Buffer
+    body: Buffer
+
+class MessageReader:
+    @staticmethod
+    def open_stream(source: Any) -> Iterable[Message]: ...

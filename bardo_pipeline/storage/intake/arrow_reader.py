@@ -5,11 +5,17 @@ Arrow validates all offsets and lengths of a batch before its content is read.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
+from flatbuffers import encode, packer
+from flatbuffers.table import Table
+from pyarrow import ipc
 
 from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.errors import RecordError, SchemaVersionError
@@ -17,6 +23,10 @@ from bardo_pipeline.events.record.arrow_columns import upcast
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.storage.intake.nullable_schema import conformed, loosened, tightened
 
+BATCH_BYTES_MAX = 2**28
+"""Bytes of a record batch after decompression. A file of 64 KB can hold a batch of 490 MB."""
+
+_MAGIC, _STREAM_IN_FILE = b"ARROW1", 8  # a file holds a stream behind its magic bytes, then a footer
 _LOOSE = loosened(RECORD_SCHEMA)
 _BYTES_AS_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
@@ -53,15 +63,51 @@ def read_batches(source: pa.NativeFile) -> Iterator[Batch]:
 
 
 def _raw_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file or stream, up to the first one that unpacks to more than BATCH_BYTES_MAX."""
     try:
-        if source.read(6) == b"ARROW1":
-            file = pa.ipc.open_file(source)
-            yield from (file.get_batch(at) for at in range(file.num_record_batches))
-        else:
-            source.seek(0)
-            yield from pa.ipc.open_stream(source)
+        start, expected, count = 0, None, 0
+        if source.read(len(_MAGIC)) == _MAGIC:
+            start, expected = _STREAM_IN_FILE, ipc.open_file(source).num_record_batches
+        source.seek(start)
+        readable, fault = _readable_batches(source)
+        source.seek(start)
+        for count, batch in enumerate(islice(ipc.open_stream(source), readable), 1):  # noqa: B007 - the last number
+            yield batch
+        if fault is not None:
+            raise RecordError(fault)
+        if expected not in (None, count):
+            raise RecordError(f"holds {count} batches, and its footer names {expected}: write the file again")
     except (pa.ArrowException, OSError) as error:
         raise RecordError(f"cannot be read as an Arrow IPC file or stream to its end: {error}") from error
+
+
+def _readable_batches(source: pa.NativeFile) -> tuple[int | None, str | None]:
+    """Return the number of batches before one that is too large or malformed, and its fault; None without one."""
+    count = 0
+    with suppress(pa.ArrowException, OSError):  # reading the batches meets the same error behind the readable ones
+        for message in ipc.MessageReader.open_stream(source):
+            try:
+                size = _unpacked_bytes(message) if message.type in ("dictionary", "record batch") else 0
+            except (struct.error, IndexError, TypeError, ValueError):
+                return count, "holds a batch with malformed metadata: write the file again"
+            if size > BATCH_BYTES_MAX:
+                return count, f"holds a batch of {size:,} bytes: write batches of at most {BATCH_BYTES_MAX:,}"
+            count += message.type == "record batch"
+    return None, None
+
+
+def _unpacked_bytes(message: ipc.Message) -> int:
+    """Return the bytes of a message's buffers after decompression, as they state it (Arrow's Message.fbs)."""
+    metadata, body = message.metadata.to_pybytes(), memoryview(message.body)
+    root = Table(metadata, encode.Get(packer.uoffset, metadata, 0))
+    batch = Table(metadata, root.Indirect(root.Pos + root.Offset(8)))
+    if message.type == "dictionary":
+        batch = Table(metadata, batch.Indirect(batch.Pos + batch.Offset(6)))
+    if not batch.Offset(10):  # without compression
+        return len(body)
+    buffers = batch.Offset(8)
+    pairs = np.frombuffer(metadata, "<i8", 2 * batch.VectorLen(buffers), batch.Vector(buffers)).reshape(-1, 2).tolist()
+    return sum(max(int.from_bytes(body[at : at + 8], "little", signed=True), size) for at, size in pairs)
 
 
 def _as_records(batch: pa.RecordBatch) -> Batch:
@@ -124,6 +170,6 @@ def _as_octets(array: pa.Array) -> pa.Array:
 def rows_as_stream(records: pa.Table) -> bytes:
     """Serialise rows as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records.schema) as out:
+    with ipc.new_stream(sink, records.schema) as out:
         out.write_table(records)
     return sink.getvalue().to_pybytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 
 from bardo_pipeline.events.custody.hash_chain import content_of, slice_contents
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.storage.intake import arrow_reader
 from tests.support.homes.spool_homes import Place, arrow, lines, register_key, signed, take_altered
 from tests.support.processes.forked_processes import Forked
 from tests.support.records.drawn_records import records
@@ -99,6 +101,34 @@ class TestArrow:
         place.drop("a.arrow", content[:-60_000])
         (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (200, 1)
+
+    @pytest.mark.row("X-4")
+    @pytest.mark.parametrize("stream", [False, True], ids=["file", "stream"])
+    @pytest.mark.parametrize("compression", ["zstd", "lz4", None])
+    def test_a_batch_that_is_too_large_when_unpacked_is_quarantined_and_written_in_parts(
+        self, place: Place, stream: bool, compression: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = records(320)
+        small, large = table.slice(0, 20), table.slice(20)
+        content = arrow(pa.concat_tables([small, large]), stream=stream, compression=compression)
+        monkeypatch.setattr(arrow_reader, "BATCH_BYTES_MAX", 400_000)
+        place.drop("a.arrow", content)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (20, 1), place.refused()
+        (item,) = place.refused()
+        size, most = (int(n.replace(",", "")) for n in re.findall(r"of (?:at most )?([\d,]+)", item.reason))
+        rows = large.num_rows * most // size // 2  # each batch has bytes of its own
+        place.drop("b.arrow", arrow(large, stream=stream, batch_rows=rows, compression=compression))
+        assert place.take()[0].written == 300, place.refused()
+
+    def test_a_file_whose_footer_names_other_batches_is_quarantined(self, place: Place) -> None:
+        table = records(20)
+        whole, halves = arrow(table), arrow(table, batch_rows=10)
+        footer_at = len(halves) - 10 - int.from_bytes(halves[-10:-6], "little")
+        stream_end = len(whole) - 10 - int.from_bytes(whole[-10:-6], "little")
+        place.drop("a.arrow", whole[:stream_end] + halves[footer_at:])
+        assert place.take()[0].quarantined == 1
+        assert "its footer names 2" in place.refused()[0].reason
 
     @pytest.mark.full
     def test_corrupt_bytes_anywhere_do_not_end_the_process(self, tmp_path: Path) -> None:

@@ -99,10 +99,12 @@ def signed(golem_id: str, content: bytes, key_id: str = "key-1", key: Ed25519Pri
     return f"{key_id} {base64.b64encode(value).decode()}".encode()
 
 
-def arrow(table: pa.Table, *, stream: bool = False, batch_rows: int | None = None) -> bytes:
+def arrow(
+    table: pa.Table, *, stream: bool = False, batch_rows: int | None = None, compression: str | None = None
+) -> bytes:
     """A table as an Arrow IPC file or stream."""
-    sink = pa.BufferOutputStream()
-    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema) as out:
+    sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression=compression)
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options) as out:
         out.write_table(table, max_chunksize=batch_rows)
     return sink.getvalue().to_pybytes()
 
