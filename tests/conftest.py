@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,6 +29,11 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 from tests.support.example_count import use_repeated_examples
 
 use_repeated_examples()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A background job of a shell ignores SIGINT. Dagster gives SIGTERM the handler of SIGINT, and a child process would
+    # inherit that SIGTERM is ignored: a server that is told to stop before it sets its own handler would go on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """Recording time of test records; no record content depends on it."""
