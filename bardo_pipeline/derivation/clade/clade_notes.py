@@ -119,7 +119,8 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
 
 
-_MARKET_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "observation", "residual_digest")
+_MARKET = {name: f"observation.{name}" for name in ("chain", "protocol", "pair")}
+_MARKET_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "residual_digest", *_MARKET.values())
 
 
 def market_notes(context: DerivationContext, owner_id: str, golems: Sequence[str]) -> Iterator[Note]:
@@ -147,7 +148,7 @@ def market_notes(context: DerivationContext, owner_id: str, golems: Sequence[str
 def _market_of(rows: pa.Table, place: int) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a record and what identifies its market."""
     row = rows.slice(place, 1).to_pylist()[0]
-    return row, {name: row["observation"][name] for name in ("chain", "protocol", "pair")}
+    return row, {name: row[column] for name, column in _MARKET.items()}
 
 
 def _reflections(

@@ -30,10 +30,7 @@ HOUR = timedelta(hours=1)
 
 
 def share_entries(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
-    """Pack the parcels that a golem shares now. Return their events (EntriesShared); the caller records them.
-
-    A parcel's files are durable before its event.
-    """
+    """Pack the parcels that a golem shares now, durably; return their events (EntriesShared), to be recorded."""
     grimoire, limits = grimoire_of(context, golem_id), context.policy.clade
     rows = context.life_fields("EntriesShared", "entry_ids", "is_urgent", golems=[golem_id]).to_pylist()
     known = [entry_id for row in rows for entry_id in row["entry_ids"]]

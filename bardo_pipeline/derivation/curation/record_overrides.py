@@ -78,7 +78,7 @@ def grimoire_of(context: DerivationContext, golem_id: str, *, derives: bool = Tr
 
 def _time_of(context: DerivationContext, golem_id: str, tick: int) -> datetime | None:
     """Return the time of the newest record up to a tick; the tick itself may be lost."""
-    rows = context.log.read_stretch(["tick", "observed_at"], [golem_id], tick, tick)
+    rows = context.log.read_ticks(["golem_id", "tick", "observed_at"], {golem_id: tick})
     if not rows.num_rows and tick:
         rows = context.log.read_stretch(["tick", "observed_at"], [golem_id], 1, tick)
     time: datetime | None = pc.max(rows["observed_at"]).as_py() if rows.num_rows else None
