@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.derivation.clade.clade_backup import back_up
 from bardo_pipeline.derivation.clade.clade_exchange import exchange
 from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at
@@ -25,7 +26,6 @@ from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.relay.relay_in_process import RelayInProcess
-from bardo_pipeline.relay.request_fields import micros
 from bardo_pipeline.runtime.fleet_run import FleetRun
 from bardo_pipeline.runtime.run_settings import Run
 from bardo_pipeline.storage.home import Home
@@ -129,7 +129,7 @@ class _VaultInProcess(RelayInProcess):
 
     def keep(self, message_ids: Sequence[str], days: int) -> list[str]:
         """Keep messages for so many days; return the ids of those that the relay does not have."""
-        until = micros(self._clock() + timedelta(days=days))
+        until = micros_of(self._clock() + timedelta(days=days))
         return self._store.keep(self._topic, self._token, message_ids, until)
 
 

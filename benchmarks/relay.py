@@ -23,10 +23,9 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
 from bardo_pipeline.client.relay_client import RelayClient
-from bardo_pipeline.clock import utc_now
+from bardo_pipeline.clock import micros_of, utc_now
 from bardo_pipeline.events.custody.clade_secret import CladeSecret
 from bardo_pipeline.relay.message_store import MessageStore
-from bardo_pipeline.relay.request_fields import micros
 from benchmarks.figures import Figure, seconds
 from benchmarks.layers import layers_figure
 
@@ -104,10 +103,10 @@ def _catch_up_figure(database: Path) -> Figure:
     clade, now = CladeSecret(secrets.token_bytes(32)), utc_now()
     hours, siblings = DAYS_AWAY * 24, CLADE - 1
     store = MessageStore(database, hour_max=10**9)
-    until = micros(now + timedelta(days=DAYS_AWAY))
+    until = micros_of(now + timedelta(days=DAYS_AWAY))
     for number in range(hours * siblings):
         body = clade.encrypt(secrets.token_bytes(PARCEL_BYTES))
-        store.put(clade.topic, clade.token, f"{number:064x}", body, micros(now), until)
+        store.put(clade.topic, clade.token, f"{number:064x}", body, micros_of(now), until)
     store.close()
     read: list[int] = []
 

@@ -7,13 +7,14 @@ Source: canon 13, 14; MEM (episodic capture).
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
 from bardo_pipeline.events.record.arrow_columns import all_nullable, all_required, contiguous, listed, required
 from bardo_pipeline.events.record.model import REGIMES
@@ -52,7 +53,7 @@ EPISODE_COLUMNS = (
 )  # fmt: skip
 """Columns of a record that `episodes_of` reads."""
 
-_LAST_US = (datetime.max.replace(tzinfo=UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+_LAST_US = micros_of(datetime.max.replace(tzinfo=UTC))
 TEXT_FIELDS = ("text_hash", "embedder", "vector")
 ACTION_TEXT = {
     "rebalance": "re-centred the position",

@@ -23,6 +23,7 @@ from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership
 from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrivals
 from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder
 from bardo_pipeline.storage.embedding.embedders import embedder_version, open_embedder
@@ -183,7 +184,8 @@ class DerivationContext:
         life = self.usual_life()
         if kind not in self._life_of:
             self._life_of[kind] = _of_kind(life, kind)
-        return _of_golems(self._life_of[kind], golems)
+        events = self._life_of[kind]
+        return events if golems is None else rows_of_golems(events, golems)
 
     @contextmanager
     def held_life(self) -> Iterator[None]:
@@ -206,7 +208,8 @@ class DerivationContext:
         events = self.life(kind)
         content = events[ATTRIBUTE_OF[kind]].combine_chunks()
         columns = {name: events[name] for name in ("golem_id", "event_id", "observed_at")}
-        return _of_golems(pa.table(columns | {name: pc.struct_field(content, name) for name in fields}), golems)
+        rows = pa.table(columns | {name: pc.struct_field(content, name) for name in fields})
+        return rows if golems is None else rows_of_golems(rows, golems)
 
     def left_out(self) -> LeftOut:
         """Return all retractions of the log, also for a view of an earlier time."""
@@ -327,13 +330,6 @@ def _of_kind(life: pa.Table, kind: str) -> pa.Table:
     """Return the events of a kind; the check for none avoids filtering nested columns."""
     is_kind = pc.equal(life["kind"], kind)
     return life.filter(is_kind) if pc.any(is_kind, min_count=0).as_py() else life.slice(0, 0)
-
-
-def _of_golems(events: pa.Table, golems: Collection[str] | None) -> pa.Table:
-    """Return the events of these golems; None for all."""
-    if golems is None:
-        return events
-    return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
 
 
 def _refuse_unfinished_migration(home: Home, adoptions: pa.Table, embedder: str | None) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Int64Array
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.playbook import threshold_rules, thresholds
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED, STAGED
 from bardo_pipeline.curator.state.grimoire_state import entry_ids, from_table
@@ -135,7 +136,7 @@ def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy
         return ()
     state = from_table(inherited)
     rows = threshold_rules(state)
-    at_us = round(died_at.timestamp() * 1_000_000)
+    at_us = micros_of(died_at)
     least = int(attenuated(np.array([ppm(rules.baldwin_confidence)]), rules.attenuation)[0])
     is_confident = state.confidence_at(rows, at_us, policy.decay) >= least
     rows = rows[is_confident & (state["generation"][rows] > rules.baldwin_generation)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.views.crossings import links_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import confidence_of
@@ -49,7 +50,7 @@ def pack_entries(
     head : further fields of the manifest
     source_watermark : highest tick of the sender that the entries derive from
     """
-    trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
+    trusted = confidence_of(entries, micros_of(at), policy.decay)
     entries = entries.append_column("confidence_death_ppm", pa.array(trusted, pa.int64()))
     keys = [("confidence_death_ppm", "descending"), ("entry_id", "ascending")]
     crossed = shed(attenuate(entries.sort_by(keys), policy), policy)

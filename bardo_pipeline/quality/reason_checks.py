@@ -56,72 +56,61 @@ _RULE = re.compile(
     r"(?P<rule>.*?)(?:, rule (?P<presence>\w+))?(?:; half-width (?P<width>\d+) by (?P<by>trait|rule \w+))?"
     r"(?:; loan .*|; a loan .*)?; decision: (?P<decision>\w+)(?P<loan>; .*)?"
 )
-_RULES = (
-    (re.compile(r"anomaly ([\d.]+) is below the playbook's ([\d.]+)"), "hold"),
-    (re.compile(r"anomaly ([\d.]+) reaches the playbook's ([\d.]+)"), "rebalance"),
-    (re.compile(r"no position in the first tick of a life"), "add_liquidity"),
-    (re.compile(r"no position; tick (\d+) reaches the end of the cool-down, tick (\d+)"), "add_liquidity"),
-    (re.compile(r"drawdown ([\d.]+) reaches the halt at ([\d.]+)"), "remove_liquidity"),
-    (re.compile(r"fees of (\d+) micro-dollars reach the playbook's (\d+)"), "collect_fees"),
-    (re.compile(r"no position; tick (\d+) is before the end of the cool-down, tick (\d+)"), "hold"),
-    (re.compile(r"no position; a volatile regime is not entered"), "hold"),
-    (re.compile(r"no position; the playbook stays out of this regime"), "hold"),
-    (re.compile(r"the playbook leaves this regime"), "remove_liquidity"),
-    (re.compile(r"no position; the playbook enters this regime"), "add_liquidity"),
-    (re.compile(r"anomaly ([\d.]+) is below the threshold that scars and propositions raise to ([\d.]+)"), "hold"),
-    (re.compile(r"anomaly ([\d.]+) reaches the threshold that propositions lower to ([\d.]+)"), "rebalance"),
-    (re.compile(r"anomaly ([\d.]+) is below the threshold that lessons of dreams raise to ([\d.]+)"), "hold"),
-    (re.compile(r"anomaly ([\d.]+) reaches the threshold that lessons of dreams lower to ([\d.]+)"), "rebalance"),
+
+
+def _compiled(*rules: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return the patterns of reasons, each with the decision or status that it explains."""
+    return tuple((re.compile(words), outcome) for words, outcome in rules)
+
+
+_RULES = _compiled(
+    (r"anomaly ([\d.]+) is below the playbook's ([\d.]+)", "hold"),
+    (r"anomaly ([\d.]+) reaches the playbook's ([\d.]+)", "rebalance"),
+    (r"no position in the first tick of a life", "add_liquidity"),
+    (r"no position; tick (\d+) reaches the end of the cool-down, tick (\d+)", "add_liquidity"),
+    (r"drawdown ([\d.]+) reaches the halt at ([\d.]+)", "remove_liquidity"),
+    (r"fees of (\d+) micro-dollars reach the playbook's (\d+)", "collect_fees"),
+    (r"no position; tick (\d+) is before the end of the cool-down, tick (\d+)", "hold"),
+    (r"no position; a volatile regime is not entered", "hold"),
+    (r"no position; the playbook stays out of this regime", "hold"),
+    (r"the playbook leaves this regime", "remove_liquidity"),
+    (r"no position; the playbook enters this regime", "add_liquidity"),
+    (r"anomaly ([\d.]+) is below the threshold that scars and propositions raise to ([\d.]+)", "hold"),
+    (r"anomaly ([\d.]+) reaches the threshold that propositions lower to ([\d.]+)", "rebalance"),
+    (r"anomaly ([\d.]+) is below the threshold that lessons of dreams raise to ([\d.]+)", "hold"),
+    (r"anomaly ([\d.]+) reaches the threshold that lessons of dreams lower to ([\d.]+)", "rebalance"),
 )
 (
     _STAY, _MOVE, _BORN, _REENTER, _FALLEN, _FEES, _COOLING, _TURMOIL, _OUTSIDE, _GONE, _CALLED, _WARY, _URGED,
     _TAUGHT_TO_WAIT, _TAUGHT_TO_MOVE,
 ) = range(len(_RULES))  # fmt: skip
 _WAITS, _MOVES = (_WARY, _TAUGHT_TO_WAIT), (_URGED, _TAUGHT_TO_MOVE)
-_REFUSALS = (
-    (re.compile(r"a warning stands against acting here: .+"), "blocked"),
-    (re.compile(r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
-    (re.compile(r"policy cage: (\d+) ppm of the pool is above the limit of (\d+) ppm"), "blocked"),
+_REFUSALS = _compiled(
+    (r"a warning stands against acting here: .+", "blocked"),
+    (r"simulation: slippage of (\d+) ppm is above the limit of (\d+) ppm", "blocked"),
+    (r"policy cage: (\d+) ppm of the pool is above the limit of (\d+) ppm", "blocked"),
+    (r"policy cage: gas of (\d+) micro-dollars is above the position's limit of (\d+) micro-dollars", "deferred"),
+    (r"gas gate: gas of (\d+) micro-dollars is above the partition's available (\d+) micro-dollars", "deferred"),
     (
-        re.compile(r"policy cage: gas of (\d+) micro-dollars is above the position's limit of (\d+) micro-dollars"),
+        r"gas gate: gas of (\d+) micro-dollars is above the multiple of the average hourly cost, (\d+) micro-dollars",
         "deferred",
     ),
-    (
-        re.compile(r"gas gate: gas of (\d+) micro-dollars is above the partition's available (\d+) micro-dollars"),
-        "deferred",
-    ),
-    (
-        re.compile(
-            r"gas gate: gas of (\d+) micro-dollars is above the multiple of the average hourly cost, "
-            r"(\d+) micro-dollars"
-        ),
-        "deferred",
-    ),
-    (re.compile(r"inclusion: slippage of (\d+) ppm is above the limit of (\d+) ppm"), "reverted"),
-    (re.compile(r"policy cage: this protocol may not be touched"), "blocked"),
-    (re.compile(r"its loan is being liquidated"), "deferred"),
-    (re.compile(r"policy cage: debt of (\d+) ppm of the collateral is above the limit of (\d+) ppm"), "blocked"),
-    (re.compile(r"policy cage: a yearly borrow rate of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
-    (
-        re.compile(r"gas gate: gas of (\d+) micro-dollars is above what a liquidation would take, (\d+) micro-dollars"),
-        "deferred",
-    ),
-    (re.compile(r"simulation: a cost of (\d+) ppm of the value is above the limit of (\d+) ppm"), "blocked"),
-    (
-        re.compile(r"risk engine: a cost of (\d+) micro-dollars is above the Kelly cap of (\d+) micro-dollars"),
-        "blocked",
-    ),
-    (re.compile(r"risk engine: an exposure of (\d+) ppm of the net value is above the limit of (\d+) ppm"), "blocked"),
-    (re.compile(r"risk engine: a drawdown of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
-    (re.compile(r"risk engine: slippage on leaving of (\d+) ppm is above the limit of (\d+) ppm"), "blocked"),
-    (
-        re.compile(r"risk engine: debt of (\d+) ppm of what the collateral bears is above the limit of (\d+) ppm"),
-        "deferred",
-    ),
-    (re.compile(r"accuracy gate: (\d+) ppm of the predictions missed, above the limit of (\d+) ppm"), "blocked"),
-    (re.compile(r"its permit does not allow this action now"), "deferred"),
-    (re.compile(r"the owner's steer cancelled this call"), "blocked"),
-    (re.compile(r"a safety constraint blocked this call"), "blocked"),
+    (r"inclusion: slippage of (\d+) ppm is above the limit of (\d+) ppm", "reverted"),
+    (r"policy cage: this protocol may not be touched", "blocked"),
+    (r"its loan is being liquidated", "deferred"),
+    (r"policy cage: debt of (\d+) ppm of the collateral is above the limit of (\d+) ppm", "blocked"),
+    (r"policy cage: a yearly borrow rate of (\d+) ppm is above the limit of (\d+) ppm", "blocked"),
+    (r"gas gate: gas of (\d+) micro-dollars is above what a liquidation would take, (\d+) micro-dollars", "deferred"),
+    (r"simulation: a cost of (\d+) ppm of the value is above the limit of (\d+) ppm", "blocked"),
+    (r"risk engine: a cost of (\d+) micro-dollars is above the Kelly cap of (\d+) micro-dollars", "blocked"),
+    (r"risk engine: an exposure of (\d+) ppm of the net value is above the limit of (\d+) ppm", "blocked"),
+    (r"risk engine: a drawdown of (\d+) ppm is above the limit of (\d+) ppm", "blocked"),
+    (r"risk engine: slippage on leaving of (\d+) ppm is above the limit of (\d+) ppm", "blocked"),
+    (r"risk engine: debt of (\d+) ppm of what the collateral bears is above the limit of (\d+) ppm", "deferred"),
+    (r"accuracy gate: (\d+) ppm of the predictions missed, above the limit of (\d+) ppm", "blocked"),
+    (r"its permit does not allow this action now", "deferred"),
+    (r"the owner's steer cancelled this call", "blocked"),
+    (r"a safety constraint blocked this call", "blocked"),
 )
 _VALUE_SHARE, _AVAILABLE, _HOURLY = 3, 4, 5
 

@@ -18,11 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bardo_pipeline.client.lethe_client import TICKETS_MAX, TicketRequest
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.errors import ServerError
 from bardo_pipeline.events.custody.blind_signature import KEY_BITS, PURPOSES, Purpose
 from bardo_pipeline.katabasis.public_posts import POST_BYTES_MAX, post_id
 from bardo_pipeline.relay.message_store import MessageStore
-from bardo_pipeline.relay.request_fields import kept_time, micros, names_of, number_after
+from bardo_pipeline.relay.request_fields import kept_time, names_of, number_after
 from bardo_pipeline.relay.ticket_office import TicketOffice
 from bardo_pipeline.server.door import json_response
 
@@ -90,7 +91,7 @@ class LetheRoutes:
         stored = json.dumps({"purpose": purpose, "content": content, "signature": signature}).encode()
         at = self._clock()
         number, is_new = await asyncio.to_thread(
-            self._store.put, _TOPIC, _TOKEN, name, stored, micros(at), micros(at + kept), is_bounded=False
+            self._store.put, _TOPIC, _TOKEN, name, stored, micros_of(at), micros_of(at + kept), is_bounded=False
         )
         return json_response({"number": number, "is_new": is_new}, 201 if is_new else 200)
 

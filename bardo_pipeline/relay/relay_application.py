@@ -22,10 +22,11 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from bardo_pipeline.client.relay_client import RelayMessage
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.errors import BardoError, ServerError
 from bardo_pipeline.relay.lethe_routes import LetheRoutes
 from bardo_pipeline.relay.message_store import MessageStore
-from bardo_pipeline.relay.request_fields import NAME, kept_time, micros, names_of, number_after
+from bardo_pipeline.relay.request_fields import NAME, kept_time, names_of, number_after
 from bardo_pipeline.relay.ticket_office import TicketOffice
 from bardo_pipeline.server.door import json_response, refusal
 
@@ -84,7 +85,7 @@ class RelayApplication:
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.to_thread(self._store.expire, micros(self._clock()))
+            await asyncio.to_thread(self._store.expire, micros_of(self._clock()))
             await asyncio.sleep(_EXPIRY_SECONDS)
 
     async def _health(self, _: Request) -> Response:
@@ -96,7 +97,7 @@ class RelayApplication:
         token, kept = _token(request.headers.get("authorization")), kept_time(request.query_params.get("days"))
         body, at = await self._body(request), self._clock()
         number, is_new = await asyncio.to_thread(
-            self._store.put, topic, token, message_id, body, micros(at), micros(at + kept)
+            self._store.put, topic, token, message_id, body, micros_of(at), micros_of(at + kept)
         )
         if is_new:
             for event in self._waiting.get(topic, ()):
@@ -107,7 +108,7 @@ class RelayApplication:
         """Extend the time of stored messages; answer the ids of those that are not stored."""
         (topic,), token = names_of(request.path_params, "topic"), _token(request.headers.get("authorization"))
         kept, ids = kept_time(request.query_params.get("days")), _ids(await self._body(request))
-        missing = await asyncio.to_thread(self._store.keep, topic, token, ids, micros(self._clock() + kept))
+        missing = await asyncio.to_thread(self._store.keep, topic, token, ids, micros_of(self._clock() + kept))
         return json_response({"missing": missing})
 
     async def _body(self, request: Request) -> bytes:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from bardo_pipeline.client.lethe_client import BoardPost, TicketRequest
 from bardo_pipeline.client.relay_client import RelayMessage
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.relay.lethe_routes import PAGE
 from bardo_pipeline.relay.message_store import MessageStore
-from bardo_pipeline.relay.request_fields import KEPT_DAYS, micros
+from bardo_pipeline.relay.request_fields import KEPT_DAYS
 from bardo_pipeline.relay.serve_relay import RelaySettings
 from bardo_pipeline.relay.ticket_office import SCORE_MIN, TicketOffice
 
@@ -48,8 +49,8 @@ class RelayInProcess:
     def put(self, message_id: str, body: bytes, days: int | None = None) -> int:
         """Send a message; a repetition extends its time. days: that it is kept; None for the relay's own number."""
         at = self._clock()
-        until = micros(at + timedelta(days=KEPT_DAYS if days is None else days))
-        return self._store.put(self._topic, self._token, message_id, body, micros(at), until)[0]
+        until = micros_of(at + timedelta(days=KEPT_DAYS if days is None else days))
+        return self._store.put(self._topic, self._token, message_id, body, micros_of(at), until)[0]
 
     def after(self, number: int) -> list[RelayMessage]:
         """Return the next messages behind a number, in order."""
@@ -88,8 +89,8 @@ class _Board:
     def post(self, post_id: str, purpose: str, content: str, signature: int, days: int) -> int:
         """Put a post on the board for so many days; return its number. Its readers check the signature."""
         at, stored = self._clock(), json.dumps({"purpose": purpose, "content": content, "signature": f"{signature:x}"})
-        until = micros(at + timedelta(days=days))
-        return self._store.put(_BOARD, _PUBLIC, post_id, stored.encode(), micros(at), until, is_bounded=False)[0]
+        until = micros_of(at + timedelta(days=days))
+        return self._store.put(_BOARD, _PUBLIC, post_id, stored.encode(), micros_of(at), until, is_bounded=False)[0]
 
     def after(self, number: int) -> tuple[list[BoardPost], int]:
         """Return the next posts behind a number, and the number of the newest one."""

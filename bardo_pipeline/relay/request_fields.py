@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bardo_pipeline.errors import ServerError
 
@@ -37,8 +37,3 @@ def number_after(text: str | None) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise ServerError(400, "NumberError", f"after {text[:80]!r} is no number", "give the newest number read, or 0")
     return int(text)
-
-
-def micros(moment: datetime) -> int:
-    """Return a moment in microseconds since 1970."""
-    return round(moment.timestamp() * 1_000_000)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Float32Array, Float64Array, Int64Array
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.events.experience.stored_text import StoredText
 from bardo_pipeline.retrieval.exact_vectors import STEPS, cosine_steps, exact, products
 from bardo_pipeline.retrieval.postings import Int32Array, Postings, Run
@@ -79,7 +80,7 @@ class Doc(NamedTuple):
     @property
     def at(self) -> datetime:
         """Moment of the text."""
-        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.at_us)
+        return moment_at(self.at_us)
 
 
 class View(NamedTuple):

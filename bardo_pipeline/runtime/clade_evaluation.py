@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.clock import micros_of, moment_at
 from bardo_pipeline.curator.state.decision_log import ADMITTED, OPERATIONS, REFUSED, SPOKEN_AGAINST
 from bardo_pipeline.derivation.clade.clade_exchange import Relay, exchange
 from bardo_pipeline.derivation.clade.clade_notes import newest_tick_at
@@ -262,16 +263,12 @@ def liars_place(trial: CladeTrial) -> int:
 
 
 def _moment(tape: Tape, tick: int) -> datetime:
-    return START + timedelta(microseconds=int(tape.at_us[min(tick, tape.ticks - 1)] - _micros(START)))
+    return moment_at(int(tape.at_us[min(tick, tape.ticks - 1)]))
 
 
 def _tick_of(tape: Tape, moment: datetime) -> int:
     """Return the position on the tape of the first tick at or after a moment."""
-    return int(np.searchsorted(tape.at_us, _micros(moment)))
-
-
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)
+    return int(np.searchsorted(tape.at_us, micros_of(moment)))
 
 
 Interval = tuple[float, float, float]

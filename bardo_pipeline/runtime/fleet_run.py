@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, de
 from bardo_pipeline.derivation.curation.curator_state import state_from_birth
 from bardo_pipeline.derivation.derive_home import complete_deaths
 from bardo_pipeline.derivation.dreams.derive_dreams import lived_lessons
-from bardo_pipeline.derivation.incremental.record_queries import cycle_of, rows_of_golems
+from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.katabasis.line_knowledge import line_knowledge, lived_failures
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import births_of, succeeded_golems, waiting_golems
@@ -40,6 +40,7 @@ from bardo_pipeline.derivation.succession.birth_events import birth_record
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.life.succession_events import TakenUp
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.gating.event_router import inherit_router

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float64Array, Int64Array
+from bardo_pipeline.clock import micros_of, moment_at
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
@@ -172,7 +173,7 @@ class Cohort:
 
     def begin_dreaming(self, golem_id: str, birth: Born, at: datetime) -> None:
         """Begin the dreams of a newborn golem."""
-        born_us = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        born_us = micros_of(at)
         width = birth.traits.range_half_width_ticks
         self.lessons.begin(golem_id, width, born_us, has_bundle=birth.bundle_hash is not None)
 
@@ -235,7 +236,7 @@ class Cohort:
 
     def moment(self, t: int) -> datetime:
         """Return the time of a tick."""
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
+        return moment_at(int(self.tape.at_us[t]))
 
 
 class InMemoryFleet(Cohort):

@@ -8,10 +8,11 @@ Source: KAT (Retrieval in Heartbeat); KAT-7, KAT-11; MEM ("Opt-in model"); canon
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.received_posts import HeardPosts, posts_received
@@ -106,8 +107,4 @@ class PublicBeliefs:
                 continue
             if (facts.chain, facts.protocol, facts.pair) == self._market:
                 intensity = min(facts.intensity_ppm / PPM, self._context.policy.reception.import_confidence)
-                hear_threat(cohort.fleet, i, intensity, _micros(facts.hour), self._context.policy)
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+                hear_threat(cohort.fleet, i, intensity, micros_of(facts.hour), self._context.policy)

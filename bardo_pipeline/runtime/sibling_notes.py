@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.derivation.clade.clade_notes import HeardNote, clade_golems, notes_received
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -103,7 +104,7 @@ class SiblingNotes:
     def _hear(self, cohort: Cohort, i: int, golem_id: str, heard: HeardNote, held: set[str]) -> list[pa.Table]:
         """Let golem i hear a note; return the failure that it holds from now on."""
         note, policy = heard.note, self._context.policy
-        at_us = _micros(note.at)
+        at_us = micros_of(note.at)
         if isinstance(note.facts, Shift):
             if note.facts.regime == VOLATILE and self._concerns(note.facts.model_dump()):
                 hear_threat(cohort.fleet, i, policy.clade.shift_threat, at_us, policy)
@@ -141,7 +142,7 @@ class SiblingNotes:
             if content_hash not in self._parcels:
                 bundle = load_bundle(self._context.home, content_hash)
                 sent = datetime.fromisoformat(bundle.manifest["died_at"])
-                self._parcels[content_hash] = _micros(sent), self._intensity(bundle)
+                self._parcels[content_hash] = micros_of(sent), self._intensity(bundle)
             sent_us, intensity = self._parcels[content_hash]
             if intensity is not None:
                 yield _Urgent(row["golem_id"], row["observed_at"], content_hash, sent_us, intensity)
@@ -162,7 +163,3 @@ class SiblingNotes:
     def _concerns(self, place: dict[str, object]) -> bool:
         """Whether a threat at this chain, protocol and pair is one to the run's market."""
         return all(place[name] == getattr(self._market, name) for name in ("chain", "protocol", "pair"))
-
-
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)

@@ -308,11 +308,7 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_file(path)
 
 
 def statuses(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:

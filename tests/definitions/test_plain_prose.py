@@ -23,7 +23,7 @@ SUFFIXES = {".py", ".pyi", ".ipynb", ".md", ".yml", ".yaml", ".sql", ".rs"}
 PLACES_MAX = 2
 """Places today: texts that are sent to a model, and false alarms. Never raise it."""
 
-LINES_MAX = 98_333
+LINES_MAX = 98_303
 """Source lines of the package, assets, jobs and sensors. Lower it after each clean-up; never raise it."""
 
 MODULES_MAX = 20

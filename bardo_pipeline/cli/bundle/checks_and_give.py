@@ -14,6 +14,7 @@ from bardo_pipeline.cli.bundle.bundle_command import Target, files_of
 from bardo_pipeline.cli.options import now, open_context
 from bardo_pipeline.cli.output.rendering import show_report
 from bardo_pipeline.cli.output.tables import print_json, print_rows, print_table, say
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
@@ -75,7 +76,7 @@ def rank(
     """Rank a bundle's entries by their surprise for a golem: contradictions, new entries, known entries."""
     stores = open_context(home)
     bundle, grimoire = inspected(files_of(target, home), stores.policy.inheritance), grimoire_of(stores, to)
-    at_us = round(grimoire.at.timestamp() * 1_000_000)
+    at_us = micros_of(grimoire.at)
     entries = bundle.entries()
     ranking = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
     rows = _with_texts(ranking.slice(0, limit).to_pylist(), entries)

@@ -9,7 +9,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from bardo_pipeline.cli.output.tables import out, print_line, progress_bar
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.derivation.clade.clade_backup import require_restored
 from bardo_pipeline.derivation.clade.exchange_clades import back_up_clades, exchange_clades, exchange_public_posts
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
@@ -52,7 +53,6 @@ SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 _UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan", "gas_token_micros")
 """Settings left out of the hash that names a run. `run_name` adds a loan; the market's hash covers the gas price."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STEER = re.compile(r"^(?P<golem>\*|g-[0-9a-f]{8})@(?P<tick>\d+)(?P<how>[:?])(?P<intent>.+)$")
 
@@ -206,7 +206,7 @@ def _warn(of: str, results: Mapping[str, object]) -> None:
 
 def _live(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
     """Run the founders, then the golems that were born between runs."""
-    last = _EPOCH + timedelta(microseconds=int(run.market.at_us[-1]))
+    last = moment_at(int(run.market.at_us[-1]))
     ending = Ending()
     heir_runs = passes(stores, run, last, now=clock())
     if run.golems < 1 and not heir_runs:
@@ -231,7 +231,7 @@ def _configured(
     root: Path, stated: ConfigFile, settings: RunSettings, market: Market, now: datetime
 ) -> tuple[DerivationContext, RunSettings, str]:
     """Put the stated configuration in force and record it; return the context, completed settings and run name."""
-    begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
+    begun, why = moment_at(int(market.at_us[0])), "a run begins"
     put_in_force(DerivationContext.open(root), stated, now=now, why=why, at=begun)
     stores = DerivationContext.open(root, embedder=settings.embedder)
     configuration = stated.complete(stores.policy)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.markup import escape
 from rich.tree import Tree
 
 from bardo_pipeline.cli.output.tables import as_moment, out, percent, print_table, say
+from bardo_pipeline.clock import moment_at
 
 _PPM = 1_000_000
 _OWN_LAYER = "vault"
@@ -73,7 +73,7 @@ def show_hits(hits: Sequence[Mapping[str, Any]], newest_event_us: int, log_versi
     else:
         out.print("no text was found")
     if newest_event_us:
-        moment = datetime.fromtimestamp(newest_event_us / 1e6, UTC)
+        moment = moment_at(newest_event_us)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {log_version}.")
     else:
         out.print("No cycle is derived: one closes after some ticks or at a death, then `bardo derive` derives it.")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bardo_pipeline.arrays import BoolArray, Int64Array, ObjectArray
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.passes.distil import vote_both_ways
 from bardo_pipeline.curator.passes.weigh import OWN_EVIDENCE, clear_own_evidence, own_effect
 from bardo_pipeline.curator.state import decision_log as decisions
@@ -88,7 +89,7 @@ def batches_by_row(rows: Int64Array) -> list[Int64Array]:
 def _pin(state: GrimoireState, wave: CycleBatch, rows: Int64Array, orders: Sequence[Order], policy: Policy) -> None:
     """Pin entries at the confidence that they had when their owners gave the orders."""
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
-    ordered_us = np.array([round(order.at.timestamp() * 1_000_000) for order in orders], np.int64)
+    ordered_us = np.array([micros_of(order.at) for order in orders], np.int64)
     state["pinned_ppm"][rows] = np.maximum(state.confidence_at(rows, ordered_us, policy.decay), 1)
     wave.note(state, decisions.PINNED, rows, now, orders=orders)
 

@@ -27,6 +27,7 @@ from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.events.experience.stored_text import TEXT_MAX, stored_text
 from bardo_pipeline.events.life.clade_events import NoteReceived
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.events.record.model import ItemResiduals
 from bardo_pipeline.inheritance.bundle_files import TESTAMENT_PAGE
 from bardo_pipeline.inheritance.clade_note import (
@@ -94,7 +95,7 @@ def _scars(
 ) -> Iterator[Note]:
     """Yield the scars of these golems, except those whose failure a sibling of another home told before."""
     scars = context.projections.replaceable("scars").read(only=[owner_id])
-    scars = queries.rows_of_golems(scars, golems)
+    scars = rows_of_golems(scars, golems)
     if not scars.num_rows:
         return
     failures = context.projections.growing("failures").read(golems=sorted(set(scars["golem_id"].to_pylist())))
@@ -174,7 +175,7 @@ def _snapshots(
             told[known.note.from_golem_id] = facts
     living = [golem_id for golem_id, lives in golems.items() if lives]
     versions = context.projections.growing("playbooks").newest("version", ["version", "markdown"])
-    versions = versions.filter(pc.is_in(versions["golem_id"], value_set=pa.array(living, pa.string())))
+    versions = rows_of_golems(versions, living)
     cycles = context.projections.growing("cycles").newest("cycle", ["cycle", "closed_at"]).to_pylist()
     closed = {row["golem_id"]: row for row in cycles}
     for golem_id, page in pages_of(versions, context.projections.replaceable("lessons").read(only=living)):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.clade.share_entries import parcel_of_entry
 from bardo_pipeline.derivation.clade.styx_budget import able_to_pay
-from bardo_pipeline.derivation.clade.styx_layers import LAYERS, Found, StyxQuestion, best, moment_of
+from bardo_pipeline.derivation.clade.styx_layers import LAYERS, Found, StyxQuestion, best
 from bardo_pipeline.derivation.configuration import in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find_entry, grimoire_of
@@ -89,7 +89,7 @@ def write_entry(
     with context.home.lock("styx"):
         grimoire = grimoire_of(context, golem_id) if isinstance(entry, str) else None
         written, content_hash = _written(grimoire, entry, kept_days)
-        at, calls = moment_of(where), _calls(context, golem_id)
+        at, calls = where.at, _calls(context, golem_id)
         for call in calls:
             is_kept = call["observed_at"] + timedelta(days=kept_days) > at
             if call["written"] is not None and call["content_hash"] == content_hash and is_kept:
@@ -245,7 +245,7 @@ def open_query(
                 number=len(_calls(context, golem_id)) + 1, layers=tuple(r.layer for r in reached if r.is_reached),
                 cost_micros=cost, content_hash=hashlib.sha256(words.encode()).hexdigest(), written=None,
             )  # fmt: skip
-            context.log.record([life_event(golem_id, moment_of(where), payload)], now)
+            context.log.record([life_event(golem_id, where.at, payload)], now)
     return OpenQuery(question, Receipt(reached, cost, is_new=True), archives)
 
 

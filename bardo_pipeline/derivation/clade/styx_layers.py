@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.derivation.clade.clade_exchange import paid_days
 from bardo_pipeline.derivation.clade.clade_notes import notes_received, told_of
 from bardo_pipeline.derivation.context import DerivationContext
@@ -43,7 +44,6 @@ from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.storage.home import Home
 
 LAYERS: tuple[StyxLayer, ...] = get_args(StyxLayer)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _HOUR_US = DAY_US // 24
 _BUNDLES_KEPT = 256
@@ -93,11 +93,6 @@ class StyxQuestion(NamedTuple):
     words: str
     result_count: int
     confidence_min: float = 0.0
-
-
-def moment_of(where: GolemMoment) -> datetime:
-    """Return the time of a golem's newest tick, or of its birth."""
-    return EPOCH + timedelta(microseconds=where.situation.at_us)
 
 
 def found_in(
@@ -165,11 +160,6 @@ class _Reader(NamedTuple):
     owner_id: str
     now: datetime
 
-    @property
-    def at(self) -> datetime:
-        """The golem's newest tick, or its birth."""
-        return moment_of(self.where)
-
     def grimoire(self, entries: pa.Table, layer: int, modifier: Sequence[float] | None = None) -> Grimoire:
         """Return entries ready for retrieval with the discount of a layer."""
         context = self.context
@@ -181,7 +171,9 @@ class _Reader(NamedTuple):
 
     def decayed(self, confidence_ppm: int, at: datetime, half_life_us: int) -> int:
         """Return a confidence at the golem's moment."""
-        values, anchor, half, floor = (np.array([n], np.int64) for n in (confidence_ppm, _micros(at), half_life_us, 0))
+        values, anchor, half, floor = (
+            np.array([n], np.int64) for n in (confidence_ppm, micros_of(at), half_life_us, 0)
+        )
         return int(confidence_at(values, anchor, self.where.situation.at_us, half, floor)[0])
 
 
@@ -197,7 +189,7 @@ def _vault(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
         _words(reader.where.golem_id, row["event_id"], row["observed_at"], told_of(row["written"]))
         for row in written
         if row["written"] is not None and row["written"]["entry_id"] is None and "vault" in row["layers"]
-        and _is_kept(row["observed_at"], row["written"]["kept_days"], reader.at)
+        and _is_kept(row["observed_at"], row["written"]["kept_days"], reader.where.at)
     ]  # fmt: skip
     yield _Shelf(reader.grimoire(text_entries(words), VAULT))
     dead = published_bundles(context, sorted(context.ownership().golems_of(reader.owner_id)))
@@ -211,7 +203,7 @@ def _vault(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
 
 def _clade(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
     """Yield the entries of siblings' parcels and their words, then their scars."""
-    context, policy, at = reader.context, reader.context.policy, reader.at
+    context, policy, at = reader.context, reader.context.policy, reader.where.at
     base, own = policy.clade.query_confidence, reader.where.golem_id
     held = known_entries(context, [own])
     held = held.filter(pc.equal(held["status"], "active"))
@@ -274,7 +266,7 @@ def _noted(reader: _Reader) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
                 if found is not None and found[1] in ENTRY_KINDS
             ]
             snapshots[golem_id] = facts.cycle, stated
-        elif isinstance(facts, Told) and _is_kept(at, facts.kept_days, reader.at):
+        elif isinstance(facts, Told) and _is_kept(at, facts.kept_days, reader.where.at):
             words.append(_words(golem_id, text_id, at, facts))
     return words + [row for _, rows in snapshots.values() for row in rows], scars
 
@@ -302,7 +294,7 @@ def _lethe(reader: _Reader, archives: bool) -> Iterator[_Shelf]:
 def _pheromones(reader: _Reader, posts: Iterable[Post], heard_at: Iterable[datetime]) -> Iterator[dict[str, Any]]:
     """Yield the pheromones of each market that have not faded."""
     posts, policy = list(posts), reader.context.policy
-    now = max((reader.at, *heard_at))
+    now = max((reader.where.at, *heard_at))
     places: dict[tuple[Literal["threat", "opportunity"], tuple[str, str, str]], datetime] = {}
     for facts in (post.facts for post in posts):
         if isinstance(facts, Pheromone):
@@ -359,7 +351,3 @@ def _unheld(tables: Sequence[pa.Table], own: pa.Table, withdrawn: set[str]) -> p
 
 def _is_kept(since: datetime, days: int, now: datetime) -> bool:
     return now < since + timedelta(days=days)
-
-
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)

@@ -19,6 +19,7 @@ from bardo_pipeline.derivation.incremental.incremental_projection import Increme
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.errors import DerivationDueError
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.storage.delta.table_digest import Written
 
 _GROWING_TABLES = ("curation", "cycles", "playbooks")
@@ -61,7 +62,7 @@ def commit_curation(context: DerivationContext, state: CuratorState, golems: Set
             written.append(context.projections.growing(name).append(rows, upto))
         changed = state.state.find_keys(curation.decisions["golem_id"], curation.decisions["structure"])
         entries = to_table(state.state, context.policy.curator, context.policy.decay, changed)
-        written.append(grimoire.upsert(queries.rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
+        written.append(grimoire.upsert(rows_of_golems(entries, upto), by=("golem_id", "structure"), upto=upto))
         save_sums(context, state.state, upto, state.left_out)
         write_playbooks(context, curation.playbooks)
     state.discard(set(touched))
@@ -87,7 +88,7 @@ class _Curations(IncrementalProjection):
         for name, rows in zip(_GROWING_TABLES, tables, strict=True):
             table = context.projections.growing(name)
             written.append(retraction.correct(table, retraction.touched_rows(table, first), rows))
-        entries = queries.rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
+        entries = rows_of_golems(to_table(state.state, context.policy.curator, context.policy.decay), upto)
         written.append(context.projections.replaceable("grimoire").replace_keys(entries, upto, upto=upto))
         save_sums(context, state.state, upto, retraction.left_out)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))

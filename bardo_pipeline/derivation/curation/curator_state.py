@@ -40,7 +40,7 @@ from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.life.succession_events import Instincts
-from bardo_pipeline.events.record.arrow_columns import required
+from bardo_pipeline.events.record.arrow_columns import required, rows_of_golems
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.choice_evidence import BUNDLE_EVIDENCE_COLUMNS, evidence_bundles, name_bundles
@@ -240,7 +240,7 @@ def _completed(context: DerivationContext, state: CuratorState, golem_ids: list[
         state.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         state.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
         state.playbooks.choices[row["golem_id"]] = Choices.of_columns(row)
-    births = queries.rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
+    births = rows_of_golems(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), golem_ids)
     births_by_golem = {row["golem_id"]: row for row in births.to_pylist()}
     heirs = {g: state.done[g] for g, b in births_by_golem.items() if g in state.done and b["born"]["bundle_hash"]}
     state.bundles |= _evidence_bundles_at(context, heirs)
@@ -284,7 +284,7 @@ def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: l
     """
     table = context.projections.growing("playbooks")
     columns = ["version", "cycle", "rebalance_threshold", "staged_entries", *(f.name for f in CHOICE_FIELDS)]
-    newest = queries.rows_of_golems(table.newest("version", columns), golem_ids)
+    newest = rows_of_golems(table.newest("version", columns), golem_ids)
     if _is_committed(done, newest).all():
         return newest
     rows = table.read(["golem_id", *columns], golems=golem_ids)
@@ -368,7 +368,7 @@ def _rows_of(curation: Curation, golems: Set[str], wanted: Set[str]) -> Curation
     if golems <= wanted:
         return curation
     tables = curation.decisions, curation.cycles, curation.playbooks
-    return Curation(*(queries.rows_of_golems(rows, wanted) for rows in tables))
+    return Curation(*(rows_of_golems(rows, wanted) for rows in tables))
 
 
 def save_sums(context: DerivationContext, state: GrimoireState, done: Mapping[str, int], left_out: LeftOut) -> None:

@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.model_request import ModelSettings, Reply, ask, most_micros
 
@@ -68,7 +69,7 @@ class ProposalRequest:
 def living_golems(context: DerivationContext) -> list[str]:
     """Return the ids of living golems with a curated cycle."""
     born, dead = (set(context.life(kind)["golem_id"].to_pylist()) for kind in ("GolemBorn", "DeathDeclared"))
-    rows = queries.rows_of_golems(context.projections.growing("cycles").read(["golem_id", "cycle"]), born - dead)
+    rows = rows_of_golems(context.projections.growing("cycles").read(["golem_id", "cycle"]), born - dead)
     cycles = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
     return sorted({g for g, cycle in cycles if cycle <= (queries.curated_through(context, g) or 0)})
 

@@ -24,8 +24,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     counts_by_golem,
     golem_batches,
     last_records,
-    rows_of_golems,
-    rows_of_other_golems,
     values_by_golem,
 )
 from bardo_pipeline.derivation.legacy.death_queries import births_of, deaths_of, deaths_with_ticks
@@ -38,6 +36,7 @@ from bardo_pipeline.events.life.thanatopsis_events import (
     Reflected,
     Settled,
 )
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems, rows_of_other_golems
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims

@@ -20,17 +20,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.unfinished_deaths import missing_ticks
-from bardo_pipeline.derivation.incremental.record_queries import (
-    last_records,
-    rows_of_golems,
-    rows_of_other_golems,
-    values_by_golem,
-)
+from bardo_pipeline.derivation.incremental.record_queries import last_records, values_by_golem
 from bardo_pipeline.derivation.legacy.death_queries import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
-from bardo_pipeline.events.record.arrow_columns import all_required, required
+from bardo_pipeline.events.record.arrow_columns import all_required, required, rows_of_golems, rows_of_other_golems
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.grimoire.entry_columns import query_tables

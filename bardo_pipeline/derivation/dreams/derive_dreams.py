@@ -31,6 +31,7 @@ from bardo_pipeline.dreams.lived_lessons import LESSON_COLUMNS, LivedLessons
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Due, LastDream, cycles_of, dreams_due
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
@@ -81,7 +82,7 @@ class _Dreams(IncrementalProjection):
         past = load_dream_state(context, moving, {}, left_out)
         reader = CycleReader(context, self.name, DROWSY_COLUMNS, left_out)
         batch = reader.next_batch(past.last.get, closed.get)
-        result = _dream(context, queries.rows_of_golems(batch.records, moving), past, left_out)
+        result = _dream(context, rows_of_golems(batch.records, moving), past, left_out)
         written = [
             context.projections.growing(name).append(rows, moving)
             for name, rows in zip(DREAM_TABLES, (result.hypotheses, result.dreams), strict=True)
@@ -170,7 +171,7 @@ def _dream(context: DerivationContext, records: pa.Table, past: DreamState, left
     inputs = _dream_inputs(dreamers, due_dreams, past.dreams)
     records = queries.records_between(context, DREAM_COLUMNS, _needed_ticks(inputs, due, context.policy), left_out)
     decisions = past.decisions_since(context, dreamers)
-    state = load_hypotheses(queries.rows_of_golems(past.hypotheses, dreamers), dreamers)
+    state = load_hypotheses(rows_of_golems(past.hypotheses, dreamers), dreamers)
     dreams, hypotheses = dream(records, _codes(records, dreamers), decisions, inputs, due, state, context.policy)
     last = zip((dreamers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
     return DreamResult(dreams, hypotheses, past.last | dict(last), decisions)
@@ -200,7 +201,7 @@ def _dream_inputs(golems: list[str], due_dreams: _DueDreams, dreams: pa.Table) -
     width = [due_dreams.births[g]["traits"]["range_half_width_ticks"] for g in golems]
     codes = {g: i for i, g in enumerate(golems)}
     replayed: dict[tuple[int, int], int] = {}
-    for row in queries.rows_of_golems(dreams, golems).select(["golem_id", "replayed"]).to_pylist():
+    for row in rows_of_golems(dreams, golems).select(["golem_id", "replayed"]).to_pylist():
         for episode in row["replayed"]:
             key = (codes[row["golem_id"]], episode["tick"])
             replayed[key] = replayed.get(key, 0) + 1
@@ -257,7 +258,7 @@ def _triggers(context: DerivationContext) -> list[int]:
         return []
     past = load_dream_state(context, moving, {}, left_out)
     batch = CycleReader(context, "dreams", DROWSY_COLUMNS, left_out).next_batch(past.last.get, closed.get)
-    due = _due_dreams(context, queries.rows_of_golems(batch.records, moving), past).due
+    due = _due_dreams(context, rows_of_golems(batch.records, moving), past).due
     return list(map(int, due.began_by))
 
 

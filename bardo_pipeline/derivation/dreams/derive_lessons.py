@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.incremental.incremental_projection import Recompu
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.record.arrow_columns import rows_of_other_golems
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.storage.delta.replaceable_table import ReplaceableTable
@@ -86,14 +87,14 @@ def _lessons_after(context: DerivationContext, standing: pa.Table, new_rows: pa.
 
     standing: the lessons of these buckets now. remade: golems whose lessons are made again from all their hypotheses.
     """
-    new_rows = queries.rows_of_other_golems(new_rows, remade)
+    new_rows = rows_of_other_golems(new_rows, remade)
     decisions = lesson_decisions(new_rows, (), context.policy, standing)
     ids = {*standing["entry_id"].to_pylist(), *decisions["entry_id"].to_pylist()}
     ordered = {order.golem_id for order in context.overrides().events if order.entry_id in ids}
     remade = remade | (ordered & set(new_rows["golem_id"].to_pylist()))
-    changed = fold(queries.rows_of_other_golems(decisions, remade))
+    changed = fold(rows_of_other_golems(decisions, remade))
     is_changed = pc.is_in(standing["entry_id"], value_set=changed["entry_id"].combine_chunks())
-    parts = [queries.rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]
+    parts = [rows_of_other_golems(standing.filter(pc.invert(is_changed)), remade), changed]
     if remade:
         hypotheses = context.projections.growing("hypotheses").read(golems=sorted(remade))
         parts.append(lessons_of(hypotheses, applied_orders(context, remade), context.policy))

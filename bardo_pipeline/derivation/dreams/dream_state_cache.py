@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
-from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_golem, rows_of_golems, values_by_golem
+from bardo_pipeline.derivation.incremental.record_queries import last_cycle_by_golem, values_by_golem
 from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, is_from_cycle
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, decisions_for_later_dreams
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, live_hypotheses
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.events.record.arrow_columns import contiguous, required
+from bardo_pipeline.events.record.arrow_columns import contiguous, required, rows_of_golems
 
 _SCHEMAS = {
     "dreams": pa.schema([DREAM_SCHEMA.field(n) for n in ("golem_id", "cycle", "tick", "at", *RATES, "replayed")]),

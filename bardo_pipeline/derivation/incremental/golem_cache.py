@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import consumer_folder, read_arrow, write_arrow
-from bardo_pipeline.derivation.incremental.record_queries import rows_of_golems, rows_of_other_golems
 from bardo_pipeline.errors import DamagedError
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems, rows_of_other_golems
 from bardo_pipeline.storage.home import bucket_of
 
 

@@ -5,7 +5,7 @@ A cycle closes when its golem's ticks are contiguous to its end, or by death. So
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from bardo_pipeline.errors import UnknownGolemError
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.storage.home import bucket_of
 
 
@@ -200,25 +201,11 @@ def counts_by_golem(rows: pa.Table) -> dict[str, int]:
     return values_by_golem(counts, "count_all")
 
 
-def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
-    """Return the rows of these golems."""
-    return rows.filter(_is_of(rows, golem_ids))
-
-
 def rows_derived(context: DerivationContext, rows: pa.Table) -> pa.Table:
     """Return the rows of the golems that the context derives."""
     if context.bucket is None:
         return rows
     return rows_of_golems(rows, filter(context.holds, pc.unique(rows["golem_id"]).to_pylist()))
-
-
-def rows_of_other_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
-    """Return the rows of all but these golems."""
-    return rows.filter(pc.invert(_is_of(rows, golem_ids)))
-
-
-def _is_of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.ChunkedArray:
-    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
 
 
 def last_cycle_by_golem(rows: pa.Table) -> dict[str, int]:

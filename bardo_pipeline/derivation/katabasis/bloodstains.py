@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import records_between, rows_of_golems, values_by_golem
+from bardo_pipeline.derivation.incremental.record_queries import records_between, values_by_golem
 from bardo_pipeline.derivation.legacy.bundle_store import published_bundles
 from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous, rows_of_golems
 from bardo_pipeline.grimoire.entries import GAS_BANDS
 from bardo_pipeline.katabasis.bloodstain_artefact import bloodstain_of
 from bardo_pipeline.katabasis.scar_rules import market_regimes

@@ -17,6 +17,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental import record_queries as queries
 from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.katabasis.lived_failures import LivedFailures
 from bardo_pipeline.katabasis.priors import propositions_as_priors
 from bardo_pipeline.katabasis.scar_rules import FAILURE_COLUMNS, FAILURE_SCHEMA, RULE_COLUMNS
@@ -45,14 +46,14 @@ def line_knowledge(
     before = queries.predecessors(context)
     lines = {heir: queries.ancestors(before, predecessor)[::-1] for heir, predecessor in heirs.items()}
     golems = sorted({golem_id for line in lines.values() for golem_id in line})
-    deaths = queries.rows_of_golems(deaths_with_ticks(context), golems)
+    deaths = rows_of_golems(deaths_with_ticks(context), golems)
     lives = {g for heir, line in lines.items() if heirs[heir] not in held for g in line}
-    ends = queries.values_by_golem(queries.rows_of_golems(deaths, lives), "cycle")
+    ends = queries.values_by_golem(rows_of_golems(deaths, lives), "cycle")
     read = _failures_of_dead(context, ends, left_out)
     failures, column = [FAILURE_SCHEMA.empty_table()], FAILURE_SCHEMA.get_field_index("owner_id")
     for heir, line in lines.items():
         own = held.get(heirs[heir])
-        own = queries.rows_of_golems(read, line) if own is None else own
+        own = rows_of_golems(read, line) if own is None else own
         owner = pa.array([heir] * own.num_rows, pa.string())
         failures.append(own.set_column(column, FAILURE_SCHEMA.field(column), owner))
     pairs = [(heir, golem_id) for heir, line in lines.items() for golem_id in line]

@@ -25,12 +25,12 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     records_between,
     require_born,
     rows_derived,
-    rows_of_other_golems,
     values_by_golem,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
 from bardo_pipeline.derivation.legacy.death_queries import curated_deaths, deaths_with_ticks, golem_owners
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_other_golems
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.katabasis.action_outcomes import (

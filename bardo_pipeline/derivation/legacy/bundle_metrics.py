@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.arrow_columns import all_nullable, contiguous
 from bardo_pipeline.grimoire import confidence as conf
@@ -78,7 +79,6 @@ ENTRY_MEASURES = tuple(ENTRY_FRAME.names[3:])
 _CODED = ("bundle_hash", "golem_id", "decay_class")
 """Columns that become pandas categoricals, to save memory."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING = "structural"
 _EXACT = 2**53
 
@@ -376,7 +376,6 @@ def _is_number(value: Any) -> bool:
 
 def _micros(value: Any) -> int | None:
     try:
-        moment = datetime.fromisoformat(value)
-        return (moment - _EPOCH) // timedelta(microseconds=1)
+        return micros_of(datetime.fromisoformat(value))
     except (TypeError, ValueError, OverflowError):
         return None

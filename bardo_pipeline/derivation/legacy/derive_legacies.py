@@ -15,13 +15,13 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     birth_rows,
     curated_through,
     in_batches,
-    rows_of_golems,
     values_by_golem,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
 from bardo_pipeline.derivation.legacy.bundle_candidates import BEFORE_CANDIDATES, entries_of, make_candidates
 from bardo_pipeline.derivation.legacy.death_queries import recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.storage.delta.table_digest import Written
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import GOLEMS_AT_ONCE, birth_rows, rows_of_golems
+from bardo_pipeline.derivation.incremental.record_queries import GOLEMS_AT_ONCE, birth_rows
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder, entries_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
 from bardo_pipeline.derivation.legacy.bundle_signing import BundleSigner
@@ -23,6 +23,7 @@ from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.derivation.legacy.death_queries import recorded_deaths
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.inheritance.bundle_files import Bundle, open_bundle
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 

@@ -20,15 +20,11 @@ from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.incremental_projection import RecomputedProjection
-from bardo_pipeline.derivation.incremental.record_queries import (
-    birth_rows,
-    curated_through,
-    rows_of_other_golems,
-    values_by_golem,
-)
+from bardo_pipeline.derivation.incremental.record_queries import birth_rows, curated_through, values_by_golem
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.death_queries import deaths_with_ticks, owners_of
+from bardo_pipeline.events.record.arrow_columns import rows_of_other_golems
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.library.deposits import (

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, require_curated
 from bardo_pipeline.derivation.incremental.record_queries import log_moment
@@ -90,7 +91,7 @@ def _fresh_owner(context: DerivationContext, *, derives: bool) -> str:
 def library_of(context: DerivationContext, owner: str) -> pa.Table:
     """Return an owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's end, by descending confidence."""
     rows = context.projections.replaceable("library").read(only=[owner])
-    now_us = round(log_moment(context, "KitOrdered").timestamp() * 1_000_000)
+    now_us = micros_of(log_moment(context, "KitOrdered"))
     now = confidence_of(
         with_columns(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, context.policy.decay
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.arrays import Float32Array, Int64Array
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import foretold_decisions
@@ -56,6 +57,11 @@ class GolemMoment:
     as_of: AsOf
     earlier: bool
     died_at_tick: int | None = None
+
+    @property
+    def at(self) -> datetime:
+        """Time of the golem's newest tick, or of its birth."""
+        return moment_at(self.situation.at_us)
 
     def in_regime(self, regime: str) -> GolemMoment:
         """Return a copy in which the market has long been in this regime."""

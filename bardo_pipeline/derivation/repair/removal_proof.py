@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, el
 from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
 from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
 from bardo_pipeline.derivation.dreams.playbook_pages import pages_of
-from bardo_pipeline.derivation.incremental.record_queries import curated_through, rows_of_golems, rows_of_other_golems
+from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.derivation.katabasis.scars import rederive_failures
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
@@ -36,7 +36,7 @@ from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.reports.lineage import named_ticks
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.record.arrow_columns import contiguous
+from bardo_pipeline.events.record.arrow_columns import contiguous, rows_of_golems, rows_of_other_golems
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments

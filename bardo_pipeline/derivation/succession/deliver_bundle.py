@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.clock import micros_of
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
@@ -83,7 +84,7 @@ def preview_offer(context: DerivationContext, golem_id: str, bundle_hash: str) -
     hypothesis = replicants_of(context, golem_id).get(bundle.golem_id)
     received, way, claims = _delivery(context, bundle, golem_id, hypothesis, grimoire.tick)
     entries, held = bundle.entries(), grimoire.entries.select(ENTRY_SCHEMA.names)
-    at_us = round(grimoire.at.timestamp() * 1_000_000)
+    at_us = micros_of(grimoire.at)
     judgements = verdicts(entries, held, at_us, received.source, context.policy, unproven=way.unproven)
     span = context.policy.curator.cycle_ticks
     arrivals = (a for a in context.arrivals().of_golem(golem_id) if a.cycle(span) > grimoire.cycle)

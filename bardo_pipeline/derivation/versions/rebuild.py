@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through, rows_of_golems
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.katabasis.derive_consensus import derive_consensus
 from bardo_pipeline.derivation.katabasis.derive_votes import derive_votes
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
@@ -33,6 +33,7 @@ from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import DamagedError, DerivationError
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.katabasis.anonymous_votes import backed_votes
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus

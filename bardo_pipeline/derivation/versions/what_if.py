@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import SOME, build, open_beside, unfit
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.record.arrow_columns import all_required, contiguous
+from bardo_pipeline.events.record.arrow_columns import all_required, contiguous, rows_of_golems
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
@@ -231,7 +231,7 @@ def _read(context: DerivationContext, name: str, golems: Sequence[str] | None) -
     rows = context.projections.read(name)
     if golems is None or "golem_id" not in rows.column_names:
         return rows
-    return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
+    return rows_of_golems(rows, golems)
 
 
 def _table(

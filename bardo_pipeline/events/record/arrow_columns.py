@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,20 @@ def codes_of(values: pa.Array | pa.ChunkedArray, words: pa.Array | Sequence[str]
     """Return the index of each value in `words`, -1 for null and other values."""
     index = pc.index_in(values, value_set=words if isinstance(words, pa.Array) else pa.array(words, pa.string()))
     return pc.fill_null(index, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def rows_of_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
+    """Return the rows of these golems."""
+    return rows.filter(_is_of(rows, golem_ids))
+
+
+def rows_of_other_golems(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
+    """Return the rows of all golems but these."""
+    return rows.filter(pc.invert(_is_of(rows, golem_ids)))
+
+
+def _is_of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.arrays import BoolArray, Int64Array
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Steered, life_event
+from bardo_pipeline.events.record.arrow_columns import rows_of_other_golems
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.heartbeat.probes import Probes
@@ -37,7 +39,7 @@ from bardo_pipeline.runtime.fleet_run import FleetRun, lists_by_place
 from bardo_pipeline.runtime.live.heart import Heart, Reached, SteerSource
 from bardo_pipeline.runtime.live.market_clock import MarketClock
 from bardo_pipeline.runtime.live.measurements import Measurements
-from bardo_pipeline.runtime.live.recorded_life import RecordedLife, without
+from bardo_pipeline.runtime.live.recorded_life import RecordedLife
 from bardo_pipeline.runtime.live.tick_attempt import READS, Attempt, Scene, attempt
 from bardo_pipeline.runtime.run_settings import Ending, Run
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
@@ -178,7 +180,7 @@ class LiveRun(FleetRun):
 
     def _acceptance_clock(self) -> datetime:
         """Return the time of recording, or the market's where that is later: a synthetic market may lie ahead."""
-        return max(self.clock(), _moment(max(self._last_us, int(self.run.market.at_us[0]))))
+        return max(self.clock(), moment_at(max(self._last_us, int(self.run.market.at_us[0]))))
 
     # a tick
 
@@ -213,13 +215,13 @@ class LiveRun(FleetRun):
         else:
             records = self._measured(records, taken, reached, sent, began_ms)
         self._learn_calls(records)
-        new = without(self._past.at(at_us), records)
+        new = rows_of_other_golems(records, self._past.at(at_us))
         await self._write(new, reached)
         delta.records.append(records)
         self.records += records.num_rows
         heart.move(living, Step.IDLE)
         owners = {g: b.owner_id for g, b in zip(self.fleet.golem_ids, self.fleet.births, strict=True)}
-        self._on_tick(LiveTick(_moment(at_us), records, states, owners, self._shares(), is_replay))
+        self._on_tick(LiveTick(moment_at(at_us), records, states, owners, self._shares(), is_replay))
 
     def _live_cycle_again(self) -> bool:
         """Live the next recorded cycle in one pass, if nothing interrupted it; return whether it was lived."""
@@ -476,7 +478,3 @@ class LiveRun(FleetRun):
         self.entries += count_entries(records)
         self._curate(records, delta.causes)
         self._end_chunk(delta.start, stop, delta.causes)
-
-
-def _moment(at_us: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,8 +120,3 @@ def _is_plain(row: Mapping[str, Any]) -> bool:
     return clocks is not None and not (
         row["active_interventions"] or clocks["dropped_at_us"] or clocks["calls_sent"] is not None
     )
-
-
-def without(golem_ids: Iterable[str], records: pa.Table) -> pa.Table:
-    """Return the records of other golems than these."""
-    return records.filter(pc.invert(pc.is_in(records["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))))

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.errors import BardoError, JournalError
 from bardo_pipeline.events.custody.hash_chain import Payloads, Tip
 from bardo_pipeline.events.record.validate import examine
@@ -179,7 +180,7 @@ class Drainer:
         if frames:
             self._check_chains(writer, [frame for _, frame in frames])
             items += self._admit(writer, frames, batch[-1].number, now)
-            oldest = datetime.fromtimestamp(frames[0][1].accepted_at / 1e6, UTC)
+            oldest = moment_at(frames[0][1].accepted_at)
             age = max(0.0, (now - oldest).total_seconds())  # a clock may step back
             self._report.oldest_seconds = max(age, self._report.oldest_seconds or age)
         if items:

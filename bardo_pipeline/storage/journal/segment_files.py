@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 import orjson
 from pydantic import ValidationError
 
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.errors import ConfigError, LeaseError
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
@@ -169,7 +170,7 @@ def depth_of(folder: Path) -> JournalDepth:
         except FileNotFoundError:  # drained meanwhile
             continue
         segments, size = segments + 1, size + frame_bytes
-    oldest_at = datetime.fromtimestamp(oldest[0] / 1e6, UTC) if oldest else None
+    oldest_at = moment_at(oldest[0]) if oldest else None
     return JournalDepth(segments, size, oldest_at, damaged)
 
 

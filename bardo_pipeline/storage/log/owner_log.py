@@ -18,6 +18,7 @@ from bardo_pipeline.events.custody.authority import Door, Proof
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip
 from bardo_pipeline.events.life.events import FREQUENT, LifeEvent
 from bardo_pipeline.events.life.ownership import DECIDING_OWNERS, Ownership, is_of_owner, visible_events
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.home import Home
@@ -143,12 +144,12 @@ class LogOfOwner(EventLog):
     def texts(self, since_version: int | None = None, columns: Sequence[str] = TEXT_COLUMNS) -> tuple[int, pa.Table]:
         """Return the version of the life events, and the texts of the owner's golems. columns: include golem_id."""
         version, rows = super().texts(since_version, columns)
-        return version, rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
+        return version, rows_of_golems(rows, self.golems)
 
     def heads(self) -> pa.Table:
         """Return the heads of the owner's golems."""
         rows = super().heads()
-        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self._visible(None), pa.string())))
+        return rows_of_golems(rows, self.golems)
 
     def gaps(self) -> tuple[TickRange, ...]:
         """Return the missing ticks of the owner's golems."""

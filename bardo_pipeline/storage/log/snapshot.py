@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -122,4 +123,4 @@ class LogOfGolems(_Part):
         return self._visible(self._log.heads())
 
     def _visible(self, rows: pa.Table) -> pa.Table:
-        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))
+        return rows_of_golems(rows, self.golems)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.market.market import ASSETS, FloatBars, IntBars, Market, Reserves, price_of_tick
-from bardo_pipeline.storage.market_data.trace_csv import Bars, TraceFile, last_known, read_bars, utc
+from bardo_pipeline.storage.market_data.trace_csv import Bars, TraceFile, last_known, read_bars
 
 POOL_COLUMNS = (
     "timestamp",
@@ -148,8 +149,8 @@ def read_trace(
         files_skipped=_skipped(folder, sorting, chain),
         bars=market.bars,
         gas_filled=int((gas.at_us[place] != bars.at_us).sum()),
-        first_at=utc(int(market.at_us[0])),
-        last_at=utc(int(market.at_us[-1])),
+        first_at=moment_at(int(market.at_us[0])),
+        last_at=moment_at(int(market.at_us[-1])),
         liquidity_carried=liquidity_carried,
         minutes_missing=minutes_spanned - market.bars,
         extremes_widened=int(((close < bars.columns["lowest"]) | (close > bars.columns["highest"])).sum()),
@@ -227,8 +228,6 @@ def _read_pool(folder: Path, paths: list[Path]) -> tuple[tuple[str, ...], Bars, 
     """Return the read files, the bars with the last positive liquidity, and the number of bars that had none."""
     bars = read_bars(folder, paths, POOL_COLUMNS, _pool_columns)
     names = [str(path.relative_to(folder)) for path in paths]
-    if not bars.names:
-        raise TraceError(", ".join(names), "holds no bar below its header; fetch it again", line=1)
     liquidity = bars.columns["liquidity"]
     if liquidity[0] == 0:
         fact = "is zero and no earlier bar has a positive one to carry forward"
@@ -250,10 +249,7 @@ def _read_gas(folder: Path, sorting: _Sorting, chain: str) -> Bars:
     paths = sorting.gas.pop(chain, [])
     if not paths:
         raise TraceError(str(folder), f"holds no gas file of {chain}; {cure}")
-    gas = read_bars(folder, paths, GAS_COLUMNS, _gas_columns)
-    if not gas.names:
-        raise TraceError(str(paths[0].relative_to(folder)), f"holds no gas minute below its header; {cure}", line=1)
-    return gas
+    return read_bars(folder, paths, GAS_COLUMNS, _gas_columns)
 
 
 def _token_price_columns(table: TraceFile) -> dict[str, NDArray]:
@@ -270,8 +266,6 @@ def _read_token_price(
     if not paths:
         return (), None
     prices = read_bars(folder, paths, TOKEN_PRICE_COLUMNS, _token_price_columns)
-    if not prices.names:
-        raise TraceError(str(paths[0].relative_to(folder)), "holds no price below its header; fetch it again", line=1)
     return prices.names, int(prices.columns["micros"][last_known(first_at_us, prices.at_us)][0])
 
 
@@ -299,8 +293,6 @@ def _read_reserves(
             cure = f"put {chain}-aave_v3-{token or '<0xtoken>'}-<date>.minute.csv there, or run without loans"
             raise TraceError(str(folder), f"has no Aave rates of {asset} on {chain}; {cure}")
         rates = read_bars(folder, paths, RATE_COLUMNS, _rate_columns)
-        if not rates.names:
-            raise TraceError(str(paths[0].relative_to(folder)), "has no minute below its header", line=1)
         read += rates.names
         reserves.append(np.stack(list(rates.columns.values()))[:, last_known(at_us, rates.at_us)])
     return read, Reserves(*np.stack(reserves, axis=1))
@@ -336,7 +328,7 @@ def _native_usd_micros(chain: str, bars: Bars) -> int:
     """Return the price of the gas token at these bars, where pool or month state it. Raises TraceError otherwise."""
     if chain in ETHER_CHAINS:
         return round(float(price_of_tick(bars.columns["close"][:1])[0]) * 1e6)
-    first, last = utc(int(bars.at_us[0])), utc(int(bars.at_us[-1]))
+    first, last = moment_at(int(bars.at_us[0])), moment_at(int(bars.at_us[-1]))
     known = {NATIVE_USD_MICROS_BY_MONTH.get((chain, at.year, at.month)) for at in (first, last)}
     price = known.pop()
     if price is None or known or last - first > timedelta(days=31):

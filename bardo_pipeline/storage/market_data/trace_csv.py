@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.clock import moment_at
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.market.market import TICK_MAX, FloatBars, IntBars
 
@@ -123,17 +123,18 @@ def read_bars(
 ) -> Bars:
     """Read and join files with the same header, whose first column is the time.
 
-    Raises TraceError if a file is malformed, or if two files overlap.
+    Raises TraceError if a file is malformed, if two files overlap, or if no file has a row.
     """
     files = [_bars(load_trace_file(folder, path, header), header[0], columns_of) for path in paths]
     parts = sorted((file for file in files if file.names), key=lambda part: (int(part.at_us[0]), part.names))
     for before, after in pairwise(parts):
         if after.at_us[0] <= before.at_us[-1]:
-            moment, name = utc(int(after.at_us[0])), before.names[0]
+            moment, name = moment_at(int(after.at_us[0])), before.names[0]
             fact = f"{moment:%Y-%m-%d %H:%M:%S} does not come after the last line of {name}"
             raise TraceError(after.names[0], fact, line=2, column=header[0])
     if not parts:
-        return files[0]
+        names = ", ".join(str(path.relative_to(folder)) for path in paths)
+        raise TraceError(names, "holds no row below its header; fetch it again", line=1)
     joined = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
     return Bars(tuple(part.names[0] for part in parts), np.concatenate([part.at_us for part in parts]), joined)
 
@@ -146,8 +147,3 @@ def _bars(table: TraceFile, time: str, columns_of: Callable[[TraceFile], dict[st
 def last_known(at_us: IntBars, known_at: IntBars) -> NDArray[np.intp]:
     """Return for each minute the index of the newest known one; the first for earlier minutes."""
     return np.maximum(np.searchsorted(known_at, at_us, side="right") - 1, 0)
-
-
-def utc(at_us: int) -> datetime:
-    """Return the datetime of an epoch microsecond."""
-    return datetime.fromtimestamp(at_us / 1_000_000, tz=UTC)

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.record.arrow_columns import rows_of_golems
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
@@ -191,7 +192,7 @@ def quarantined(home: Home, taken_in_a_day: int, now: datetime, golems: Collecti
         return Quarantined(0, 0, 0.0)
     items = Quarantine(home).open(["taken_at", "golem_id"])
     if golems is not None:
-        items = items.filter(pc.is_in(items["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+        items = rows_of_golems(items, golems)
     moments = items["taken_at"]
     day = int(pc.sum(pc.greater(moments, pa.scalar(now - timedelta(days=1), MOMENT))).as_py() or 0)
     return Quarantined(len(moments), day, day / (day + taken_in_a_day) if day else 0.0)

@@ -341,10 +341,9 @@ def test_a_file_without_the_header_is_refused(folder: Path, text: str) -> None:
 
 
 def test_a_file_with_only_a_header_is_refused(folder: Path) -> None:
-    write(folder / "gas" / GAS_FILE, GAS_COLUMNS, [])
-    assert "holds no gas minute" in str(refusal(folder))
-    write(folder / "uniswap" / POOL_FILE, POOL_COLUMNS, [])
-    assert "holds no bar" in str(refusal(folder))
+    for file, columns in ((f"gas/{GAS_FILE}", GAS_COLUMNS), (f"uniswap/{POOL_FILE}", POOL_COLUMNS)):
+        write(folder / file, columns, [])
+        assert f"{file}, line 1: holds no row below its header" in str(refusal(folder))
 
 
 @pytest.mark.parametrize(
