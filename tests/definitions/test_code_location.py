@@ -56,7 +56,10 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "Validation successful for code location bardo" in ran.stdout + ran.stderr
+    printed = ran.stdout + ran.stderr
+    assert "Validation successful for code location bardo" in printed
+    warnings = [line for line in printed.splitlines() if "warning" in line.lower() and "dagster.yaml" not in line]
+    assert all("Use 'dg check defs' instead" in line for line in warnings), "Dagster's notice about its own command"
     assert root.exists() == with_home, "loading definitions makes no home"
 
 

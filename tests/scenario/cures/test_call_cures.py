@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta, timezone
@@ -16,13 +19,17 @@ from bardo_pipeline import birth, open_home
 from bardo_pipeline.client import Client
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import BardoError
+from bardo_pipeline.events.custody.blind_signature import BlindSigner, new_key
 from bardo_pipeline.events.custody.hash_chain import KeyRing, rotation_message
 from bardo_pipeline.events.custody.sealing import SealKey
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRotated, life_event
+from bardo_pipeline.gateway import model_request
+from bardo_pipeline.gateway.model_request import ModelSettings
 from bardo_pipeline.grimoire.conditions import conditions_in
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import START
+from bardo_pipeline.server.warm_home import WarmHome
 from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
@@ -31,6 +38,8 @@ from bardo_pipeline.tools.catalogue import tool_named
 from bardo_pipeline.tools.store_episodes import store_episodes
 from bardo_pipeline.tools.tool_call import Caller
 from tests.conftest import NOW
+from tests.support.fleets.live_fleets import lived as live_through
+from tests.support.fleets.live_fleets import market_of, opened, run_of
 from tests.support.homes.served_homes import served
 from tests.support.homes.tool_homes import OPEN, ToolHome, tool_home
 from tests.support.homes.two_owners import CORAL, belongings
@@ -122,6 +131,52 @@ def test_a_seal_is_opened_with_the_named_key() -> None:
     with refused(r"is sealed under (\S+), not under \S+: give that key") as named:
         second.open("g-1", b"tick 1", sealed)
     assert keys[named[0]].open("g-1", b"tick 1", sealed) == b"secret"
+
+
+def test_a_seal_key_has_the_stated_number_of_bytes() -> None:
+    with refused(r"a seal key has (\d+) bytes, not 5") as size:
+        SealKey(b"short")
+    assert SealKey(b"k" * int(size[0]))
+
+
+def test_a_digest_is_blinded_with_the_keys_of_the_relay() -> None:
+    signer, other = (BlindSigner(new_key(), "living") for _ in range(2))
+    with refused("(fetch the relay's keys) again"):
+        signer.sign(signer.public.modulus)
+    key = signer.public
+    signed = signer.sign(key.blind(b"a post", b"b" * 32))
+    signature = key.unblind(b"a post", b"b" * 32, signed)
+    assert key.verifies(b"a post", signature)
+    assert not other.public.verifies(b"a post", signature)
+
+
+def test_a_busy_server_answers_a_second_later(owned: Path) -> None:
+    async def ask() -> list[object]:
+        warm, gate = WarmHome(owned, threads=1, waiting_max=1), threading.Event()
+        first = asyncio.ensure_future(warm.run(gate.wait))
+        await asyncio.sleep(0)
+        with refused("1 requests wait: (try again) in a second"):
+            await warm.run(lambda: "answer")
+        gate.set()
+        return [await first, await warm.run(lambda: "answer")]
+
+    assert asyncio.run(ask()) == [True, "answer"]
+
+
+def test_a_live_run_gets_no_steers_of_a_script(tmp_path: Path) -> None:
+    stores, run = opened(tmp_path / "home"), run_of(market_of(60), generations=1)
+    with refused("takes its steers while it lives and sends no replicants: (leave both out)"):
+        live_through(stores, dataclasses.replace(run, steers={("*", 5): ("high", "hold")}))
+    assert live_through(stores, run)[0].num_rows
+
+
+def test_a_model_of_a_provider_with_one_address_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "the provider's key")
+    environment = {"BARDO_MODEL": "deepseek:deepseek-chat", "BARDO_MODEL_URL": "http://127.0.0.1:9/"}
+    with refused(r"deepseek takes no other address: unset (\w+)") as name:
+        model_request._model(ModelSettings.wanted(environment))
+    del environment[name[0]]
+    assert model_request._model(ModelSettings.wanted(environment)).model_name == "deepseek-chat"
 
 
 def test_a_rotation_is_signed_by_the_named_key_under_an_id_of_its_own() -> None:

@@ -118,6 +118,15 @@ def test_two_contradicting_values_are_put_in_order(new_home: Path) -> None:
         bardo("config", "check", home=new_home)
 
 
+def test_a_value_that_does_not_fit_the_policy_gives_way_to_another(new_home: Path) -> None:
+    file = new_home / "bardo.toml"
+    file.write_text("[clock]\ndelta_theta_ticks = 51\n")
+    refused = bardo("config", "check", home=new_home, expect=2)
+    step = int(value_in(refused, r"witness_ticks (\d+) does not divide cycle_ticks 51 .+: write another value"))
+    file.write_text(f"[clock]\ndelta_theta_ticks = {5 * step}\n")
+    bardo("config", "check", home=new_home)
+
+
 def test_an_adoption_gets_a_reason_and_a_file(new_home: Path) -> None:
     (new_home / "bardo.toml").unlink(missing_ok=True)
     refused = bardo("config", "adopt", "--why", "x", home=new_home, expect=2)

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.market.market import ASSETS
-from bardo_pipeline.storage.market_data.demeter_trace import GAS_COLUMNS, POOL_COLUMNS, RATE_COLUMNS
+from bardo_pipeline.storage.market_data.demeter_trace import (
+    GAS_COLUMNS,
+    POOL_COLUMNS,
+    RATE_COLUMNS,
+    TOKEN_PRICE_COLUMNS,
+    TOKENS,
+)
 from tests.support.processes.bardo_command import bardo
 from tests.support.processes.printed_cures import value_in
 from tests.unit.market.test_traces import GAS_FILE, OTHER_POOL, POOL, POOL_FILE, gas_rows, pool_rows, write
@@ -79,3 +85,22 @@ def test_loans_need_a_recorded_market_by_the_named_option(folder: Path, new_home
         "run", "--golems", "1", option, str(folder), "--loan-to-value", "0.5", home=new_home, expect=2
     )
     bardo("run", "--golems", "1", "--no-marts", option, str(folder), home=new_home)
+
+
+def test_a_file_without_rows_is_fetched_again(folder: Path, new_home: Path) -> None:
+    borrowed = [[row[0], *("1.5" for _ in RATE_COLUMNS[1:])] for row in pool_rows(MINUTES)]
+    files = [
+        (folder / POOL_FILE, POOL_COLUMNS, pool_rows(MINUTES)),
+        (folder / "polygon-native-08.csv", TOKEN_PRICE_COLUMNS, [["2023-08-14 00:00:00", "0.6"]]),
+        *((folder / f"polygon-aave_v3-{t}-2023-08-14.minute.csv", RATE_COLUMNS, borrowed) for t in TOKENS["polygon"]),
+    ]
+    for path, columns, rows in files:
+        write(path, columns, rows)
+    words = (*RUN, str(folder), "--loan-to-value", "0.5")
+    for path, columns, rows in files:
+        write(path, columns, [])
+        refused = " ".join(bardo(*words, home=new_home, expect=2).split())
+        assert f"{path.name}, line 1: " in refused
+        assert "below its header; fetch it again" in refused
+        write(path, columns, rows)
+    bardo(*words, home=new_home)

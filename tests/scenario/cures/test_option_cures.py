@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
@@ -120,3 +124,59 @@ def test_an_unknown_setting_leads_to_the_parts_of_the_policy(lived: Path) -> Non
     near = bardo("whatif", "--set", "decay.tactical=14", home=lived, expect=2)
     setting = value_in(near, r"the nearest are (decay\.tactical\w+)")
     assert "14" in bardo("whatif", "--set", f"{setting}=14", home=lived)
+
+
+def test_a_library_of_one_of_several_owners_is_named(owned: Path) -> None:
+    option = value_in(bardo("library", "list", home=owned, expect=2), r"has 2 owners \(.+\): give (--owner)")
+    assert bardo("library", "list", option, CORAL, home=owned)
+
+
+def test_an_unknown_kit_of_a_library_leads_to_its_list(owned: Path) -> None:
+    words = ("library", "equip", "--kit", "nothing", "--why", "x", "--owner", CORAL)
+    refused = bardo(*words, home=owned, expect=2)
+    assert bardo(*cure_in(refused, "library list"), "--owner", CORAL, home=owned)
+
+
+def test_a_short_id_of_an_entry_is_given_in_full(lived: Path) -> None:
+    rows = DerivationContext.open(lived).projections.read("grimoire")
+    golem = rows["golem_id"][0].as_py()
+    known = sorted(row["entry_id"] for row in rows.to_pylist() if row["golem_id"] == golem)
+    entry = next(one for one, other in pairwise(known) if one[0] == other[0])
+    for words in (("grimoire", "show", golem), ("lineage",)):
+        assert "give more of the id" in bardo(*words, entry[0], home=lived, expect=2)
+        assert entry in bardo(*words, entry, home=lived)
+
+
+def test_an_unchanged_policy_is_changed_by_the_named_option(lived: Path) -> None:
+    option = value_in(bardo("whatif", home=lived, expect=2), r"give (--set) NAME=VALUE")
+    assert "decay.tactical_days=15.0" in bardo("whatif", option, "decay.tactical_days=15", home=lived)
+
+
+def test_a_public_key_is_given_by_either_named_option(founded: Path, tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(b"k" * 32).public_key()
+    file = tmp_path / "public.pem"
+    file.write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    bardo("golem", "birth", "g-2", "--owner", "ann", home=founded)
+    refused = bardo("keys", "register", "g-1", home=founded, expect=2)
+    by_text, by_file = (value_in(refused, cure) for cure in (r"give (--public) HEX", r"or (--file) PEM"))
+    bardo("keys", "register", "g-1", by_text, key.public_bytes_raw().hex(), home=founded)
+    bardo("keys", "register", "g-2", by_file, str(file), home=founded)
+
+
+def test_an_argument_is_encoded_as_utf8(founded: Path) -> None:
+    word = "caf\u00e9".encode("latin-1")
+    encoding = value_in(bardo("ask", "g-1", os.fsdecode(word), home=founded, expect=2), r"encode it as (\S+)")
+    bardo("ask", "g-1", word.decode("latin-1").encode(encoding).decode(), home=founded)
+
+
+def test_an_unknown_table_gives_way_to_a_named_one(marts: Path) -> None:
+    table = value_in(bardo("sql", "from fct_nothing", home=marts, expect=2), r"The tables are (\w+),")
+    assert bardo("sql", f"from {table}", home=marts)
+    example = value_in(bardo("sql", " ", home=marts, expect=2), r"try for example `([^`]+)`")
+    assert "golem_id" in bardo("sql", example, home=marts)
+
+
+def test_golems_are_graded_in_a_named_market(new_home: Path, tmp_path: Path) -> None:
+    words = ("eval", "memory", "--golems", "1", "--days", "2", "--markets", "1", "--out", str(tmp_path / "out"))
+    market = value_in(bardo(*words, "--market", "flat", home=new_home, expect=2), r"use (\w+) or recorded")
+    assert "Page:" in bardo(*words, "--market", market, home=new_home, expect=1), "so few golems miss a bound"

@@ -9,12 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
 
+from bardo_pipeline.client.lethe_client import LetheClient
+from bardo_pipeline.errors import ServerError
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.clade_secrets import read_clade_secret
 from bardo_pipeline.storage.operations.live_files import read_views
 from tests.conftest import copy_home
 from tests.support.homes.two_owners import CORAL, PEARL, belongings
@@ -22,6 +27,7 @@ from tests.support.processes.bardo_command import ROOT, bardo
 from tests.support.processes.live_processes import awaited, living
 from tests.support.processes.loopback_provider import loopback, operations
 from tests.support.processes.printed_cures import cure_in, value_in
+from tests.support.processes.public_boards import belief, put
 from tests.support.processes.relays import relay
 
 pytestmark = [pytest.mark.row("P-4"), pytest.mark.full]
@@ -65,6 +71,48 @@ def test_a_relay_that_does_not_answer_is_started(founded: Path, tmp_path: Path) 
     started = cure_in(refused, "relay", DATABASE=str(tmp_path / "relay.db"))
     with running(*started, "--port", "0", home=founded) as line:
         bardo(*words, value_in(line, r"(http://\S+)"), home=founded)
+
+
+class _Senseless(BaseHTTPRequestHandler):
+    """Answers each request with an empty object."""
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_GET = do_POST = answer  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_relay_whose_answers_have_another_form_gives_way_to_another(founded: Path, tmp_path: Path) -> None:
+    bardo("clade", "key", "ann", home=founded)
+    words = ("clade", "sync", "ann", "--relay")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Senseless) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        refused = bardo(*words, f"http://127.0.0.1:{server.server_port}", home=founded, expect=2)
+        server.shutdown()
+    assert "use another relay" in refused
+    with relay(tmp_path / "relay.db") as (address, _):
+        bardo(*words, address, home=founded)
+
+
+def test_an_identity_that_a_relay_does_not_know_is_registered(founded: Path, tmp_path: Path) -> None:
+    bardo("clade", "key", "ann", home=founded)
+    secret = read_clade_secret(Home.open(founded), "ann")
+    registry = tmp_path / "registry.json"
+    registry.write_text("{}")
+    with relay(tmp_path / "relay.db", registry=registry) as (address, _):
+        board = LetheClient(address)
+        with pytest.raises(ServerError, match="let the relay's operator register it") as refused:
+            put(board, secret, [belief("a")])
+        printed = bardo(*cure_in(str(refused.value), "clade identity"), "ann", home=founded)
+        registry.write_text(json.dumps({value_in(printed, "([0-9a-f]{64})"): 60}))
+        assert put(board, secret, [belief("a")])
 
 
 def test_a_relay_is_given_files_that_it_can_use(founded: Path, tmp_path: Path) -> None:
@@ -141,6 +189,10 @@ def test_a_steer_without_a_live_run_starts_one(tmp_path: Path) -> None:
         awaited(lambda: (home / "home.json").exists() and read_views(Home.open(home)))
         golem = read_views(Home.open(home))[0]["golem_id"]
         bardo("steer", golem, "hold", home=home)
+        most = value_in(
+            bardo("steer", golem, "x" * 70_000, home=home, expect=2), r"has 1 to ([\d,]+) characters: shorten"
+        )
+        bardo("steer", golem, "x" * int(most.replace(",", "")), home=home)
     refused = bardo("steer", golem, "hold", home=home, expect=2)
     assert cure_in(refused) == ["live"]
     with living(home, *market):
