@@ -34,7 +34,8 @@ def _of_mart(mart: str) -> dg.AssetsDefinition:
 
     @dg.asset(name=mart, group_name="marts", owners=OWNERS, kinds={"duckdb"}, description=description)
     def view(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-        names, rows = query_of_owner(home.stores.home, _owner(home.stores), _propositions(home.stores), f"from {mart}")
+        propositions = home.stores.projections.read("consensus")["proposition_id"].to_pylist()
+        names, rows = query_of_owner(home.stores.home, _owner(home.stores), propositions, f"from {mart}")
         records = [dict(zip(names, row, strict=True)) for row in rows]
         return _shown(len(rows), records[:50], Digest.of(pa.table({"row": [repr(row) for row in rows]})).fingerprint)
 
@@ -44,10 +45,6 @@ def _of_mart(mart: str) -> dg.AssetsDefinition:
 def _owner(stores: DerivationContext) -> str:
     assert stores.owner is not None, "these assets are defined for a named owner only"
     return stores.owner
-
-
-def _propositions(stores: DerivationContext) -> list[str]:
-    return stores.projections.read("consensus")["proposition_id"].to_pylist()
 
 
 def _shown(count: int, rows: list[dict[str, Any]], fingerprint: str) -> dg.MaterializeResult:

@@ -165,7 +165,8 @@ class _Arm:
             market=self._market.name, market_hash=self._market.content_hash,
             derivation_id=self._context.derivation_id, policy=self._context.policy,
         )  # fmt: skip
-        return Heir(golem_id, birth, _moment(self._tape, number * self._trial.apart))
+        first = min(number * self._trial.apart, self._tape.ticks - 1)
+        return Heir(golem_id, birth, moment_at(int(self._tape.at_us[first])))
 
     def live(self, open_relay: OpenRelay) -> ArmLife:
         """Run the home through the market."""
@@ -260,10 +261,6 @@ class _Arm:
 def liars_place(trial: CladeTrial) -> int:
     """Return which golem of a market is the liar, in the order of birth; it differs between seeds."""
     return trial.seed % trial.golems
-
-
-def _moment(tape: Tape, tick: int) -> datetime:
-    return moment_at(int(tape.at_us[min(tick, tape.ticks - 1)]))
 
 
 def _tick_of(tape: Tape, moment: datetime) -> int:

@@ -75,7 +75,8 @@ class Snapshot:
     def packed(self) -> bytes:
         """Return the snapshot as bytes."""
         content = {"records": table_bytes(self.records), "events": table_bytes(self.events)}
-        return pack({"place": _json(self.place), **content, **{f"bundle {k}": v for k, v in self.bundles.items()}})
+        bundles = {f"bundle {k}": v for k, v in self.bundles.items()}
+        return pack({"place": orjson.dumps(self.place._asdict()), **content, **bundles})
 
     @classmethod
     def unpacked(cls, content: bytes) -> Self:
@@ -148,10 +149,6 @@ def bytes_table(content: bytes) -> pa.Table:
         table = reader.read_all()
     table.validate(full=True)
     return table
-
-
-def _json(place: Place) -> bytes:
-    return orjson.dumps(place._asdict())
 
 
 def _place(fields: Mapping[str, object]) -> Place:

@@ -48,7 +48,7 @@ def bloodstains(context: DerivationContext, golem_ids: Collection[str] | None = 
             scars=scars.get(golem_id, []),
             votes=votes.get(golem_id, []),
             conditions=conditions.get(golem_id),
-            testament_hash=_hash(pages.get(golem_id)),
+            testament_hash=hashlib.sha256(page.encode()).hexdigest() if (page := pages.get(golem_id)) else None,
             bundle_hash=bundles.get(golem_id),
             published=golem_id in bundles and published.get(golem_id) == bundles[golem_id],
         )
@@ -65,10 +65,6 @@ def bloodstain(context: DerivationContext, golem_id: str, *, public: bool = Fals
         raise QueryError(f"golem {golem_id}: {reason}; `bardo graveyard` lists the dead")
     echo: dict[str, Any] = rows[0]["echo"]
     return echo if public else rows[0]
-
-
-def _hash(page: str | None) -> str | None:
-    return None if page is None else hashlib.sha256(page.encode()).hexdigest()
 
 
 def _group_by_golem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

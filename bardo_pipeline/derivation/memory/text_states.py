@@ -90,7 +90,8 @@ def _changes(doc: Doc, changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
     for change in changes:
         event, is_first = change.event or {}, not rows
         came = f"crossed a death from golem {doc.origin}" if doc.origin else "stored by its runtime"
-        reasons = [event.get("reason"), came if is_first else None, _listed(_evidence(change))]
+        evidence = ", ".join(_evidence(change))
+        reasons = [event.get("reason"), came if is_first else None, evidence and f"from the episodes {evidence}"]
         rows.append(
             {
                 "at": change.at,
@@ -103,7 +104,3 @@ def _changes(doc: Doc, changes: Iterable[Change]) -> tuple[dict[str, Any], ...]:
         )
         before = change.confidence_ppm
     return tuple(rows)
-
-
-def _listed(episodes: Sequence[str]) -> str:
-    return f"from the episodes {', '.join(episodes)}" if episodes else ""

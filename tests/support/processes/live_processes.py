@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,10 +33,18 @@ def _live(home: str, *words: str) -> None:
     command("live", "--no-screen", *words)
 
 
+def _live_alone(home: str, *words: str) -> None:
+    os.environ["BARDO_HOME"] = home
+    os.execv(sys.executable, [sys.executable, "-m", "bardo_pipeline.cli.entry", "live", "--no-screen", *words])
+
+
 @contextmanager
-def living(home: Path, *words: str) -> Iterator[BaseProcess]:
-    """Let golems live in a process of their own until the block ends."""
-    process = CONTEXT.Process(target=_live, args=(str(home), *words))
+def living(home: Path, *words: str, is_alone: bool = False) -> Iterator[BaseProcess]:
+    """Let golems live in a process of their own until the block ends.
+
+    is_alone: the process loads its libraries itself, as `bardo live` on a command line does
+    """
+    process = CONTEXT.Process(target=_live_alone if is_alone else _live, args=(str(home), *words))
     process.start()
     try:
         yield process
