@@ -46,8 +46,8 @@ STEERS = st.lists(st.tuples(st.integers(0, 4_000), st.booleans()), max_size=6)
 SPEED = 600.0
 GROWTH_MAX = 0.05
 PAUSE_SECONDS = 0.2
-WARM_SAMPLES = round(4 * 3_600 / SPEED / PAUSE_SECONDS)
-"""Samples of a process in its first four hours."""
+GROWTH_MAX_OF_HOURS = {1: 0.08, 4: 0.05}
+"""Hour of a day -> growth from it to the end. The first compaction, in the fourth hour, loads code of deltalake."""
 KILLS = 5
 SMALL_BUDGET_MICROS = 150_000
 """Less than four deliberations at T2 cost."""
@@ -187,6 +187,23 @@ def test_a_recorded_day_of_killed_processes_keeps_to_its_budget_and_its_permits(
     assert reached <= sent
     assert {row["spending"]["band"] for row in rows if row["spending"]} >= {"no_large_model", "no_model"}
     assert "clean" in bardo("verify", home=home)
-    # the first compaction, after three to four hours, loads 6 MB of code of deltalake and starts its threads
-    warm = sizes[WARM_SAMPLES:]
+    warm = sizes[len(sizes) // 2 :]
     assert warm[-1] <= (1.0 + GROWTH_MAX) * warm[0], (warm[0], warm[-1])
+
+
+@RECORDED
+@pytest.mark.full
+def test_a_process_that_lives_for_a_day_returns_freed_memory(tmp_path: Path) -> None:
+    home, begins_at = tmp_path / "home", int(read_trace(DATA)[0].at_us[0]) / 1e6
+    sizes = list[tuple[float, int]]()
+    with living(home, "--trace", str(DATA), "--golems", "2", "--speed", "1200", is_alone=True) as process:
+        awaited(lambda: (home / "home.json").exists() and read_views(Home.open(home)))
+        while not sizes or sizes[-1][0] < 23.5:
+            assert process.is_alive(), "the run ended by itself"
+            newest = max(datetime.fromisoformat(view["at"]).timestamp() for view in read_views(Home.open(home)))
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text("utf-8").split()[1])
+            sizes.append(((newest - begins_at) / 3_600, pages))
+            time.sleep(PAUSE_SECONDS)
+    for hour, growth_max in GROWTH_MAX_OF_HOURS.items():
+        before = next(pages for at, pages in sizes if at >= hour)
+        assert sizes[-1][1] <= (1.0 + growth_max) * before, (hour, before, sizes[-1])
